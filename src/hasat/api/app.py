@@ -91,7 +91,7 @@ def create_app(
     app.state.lookups = RecordLookups(store)
     app.state.catalogue = catalogue
     app.state.sources = sources
-    app.state.invalid_input = exception_handlers.InvalidInputStatus(sources)
+    app.state.invalid_input = exception_handlers.InvalidInputStatus()
     app.state.readiness = health.Readiness(store, sources)
     app.state.health_checks = SingleFlight()
     for module in (health, metrics, problems, openapi):
@@ -108,7 +108,9 @@ def create_app(
     _check_names(app, sources)
     for source in sources:
         files = map(archive_router, source.datasets)
-        for router in (*map(feed_router, source.datasets), *files, *source.routers()):
+        own = source.routers()
+        app.state.invalid_input.declare(source, own)
+        for router in (*map(feed_router, source.datasets), *files, *own):
             app.include_router(router, prefix="/api/v1", dependencies=checked)
     # After the routes of all sources, which win where they have the same path.
     taken = {

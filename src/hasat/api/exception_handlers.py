@@ -5,7 +5,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import Request
+from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -89,14 +89,18 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 class InvalidInputStatus:
-    """The status of a request with invalid values: 422, or what a source prefers for a dataset."""
+    """The status of a request with invalid values: 422, or what a source prefers for its paths."""
 
-    def __init__(self, sources: Iterable[Source]) -> None:
-        self._by_base: dict[str, int] = {
-            f"/api/v1/{dataset.name}": source.invalid_input_status
-            for source in sources
-            for dataset in source.datasets
+    def __init__(self) -> None:
+        self._by_base: dict[str, int] = {}
+
+    def declare(self, source: Source, routers: Iterable[APIRouter]) -> None:
+        """Note what a source prefers for the paths of its datasets and of its own routers."""
+        prefixes = {
+            *(f"/{dataset.name}" for dataset in source.datasets),
+            *(router.prefix for router in routers if router.prefix),
         }
+        self._by_base |= {f"/api/v1{one}": source.invalid_input_status for one in prefixes}
 
     def of(self, path: str) -> int:
         """Return the status for a path, declared or requested."""

@@ -164,9 +164,9 @@ async def _settings(request: Request) -> Settings:
 
 def _storable(text: str) -> str:
     if "\0" in text:
-        raise ValueError("contains U+0000, which PostgreSQL cannot store")
+        raise ValueError(msg("contains U+0000, which PostgreSQL cannot store"))
     if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise ValueError("contains an unpaired surrogate")
+        raise ValueError(msg("contains an unpaired surrogate"))
     return text
 
 

@@ -154,8 +154,8 @@ class Source:
     routers: Callable[[], "tuple[APIRouter, ...]"] = field(default=tuple, hash=False)
     """Called when the server starts, so that other processes do not load the routes."""
     invalid_input_status: Literal[400, 422] = 422
-    """The status of invalid values in requests for its datasets; 400 is what an earlier service of
-    the same interface may have sent."""
+    """The status of invalid values in requests for its datasets and on its own paths; 400 is what
+    an earlier service of the same interface may have sent."""
     tools: Callable[[ToolContext], tuple[Tool, ...]] = field(default=lambda _: (), hash=False)
     """The source's own MCP tools, in addition to those that every dataset has."""
     migrations: Traversable | None = field(default=None, hash=False)

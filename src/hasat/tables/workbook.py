@@ -29,7 +29,7 @@ OnProgress = Callable[[float, float | None, str], None]
 
 MAX_ROWS, MAX_COLUMNS, MAX_CELL = 1_048_576, 16_384, 32_767
 _CHUNK = 1 << 18
-_MAX_PART_BYTES = 2 << 30
+_MAX_BYTES = 4 << 30
 # Sheets of equal rows shrink to a hundredth; a bomb to a thousandth.
 _MAX_RATIO, _RATIO_FROM = 300, 64 << 20
 _MAX_DIRECTORY_BYTES = 4 << 20
@@ -78,9 +78,11 @@ class _Style:
 class Workbook:
     """An open workbook."""
 
-    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
+    def __init__(self, archive: zipfile.ZipFile, name: str, size: int) -> None:
         self._archive = archive
         self._name = name
+        self._size = size
+        self._inflated = 0
         self._parts = {one.filename.lstrip("/").lower(): one for one in archive.infolist()}
         self._check_kind()
         self.sheets, self._epoch = self._read_sheets()
@@ -94,7 +96,7 @@ class Workbook:
         try:
             _check_directory(path, name)
             with zipfile.ZipFile(path) as archive:
-                book = cls(archive, name)
+                book = cls(archive, name, path.stat().st_size)
                 with book._strings:
                     book._read_strings()
                     yield book
@@ -225,19 +227,20 @@ class Workbook:
         _feed(parser, b"", self._name, final=True)
 
     def _chunks(self, part: zipfile.ZipInfo) -> Iterator[bytes]:
-        """Inflate a part piece by piece, up to a limit that does not trust its header."""
-        size = 0
+        """Inflate a part piece by piece, up to a limit that does not trust its header.
+
+        The limit is that of all parts together: many sheets may be one part.
+        """
         with self._archive.open(part) as stream:
             while chunk := stream.read(_CHUNK):
-                size += len(chunk)
-                is_bomb = size > _RATIO_FROM and size > _MAX_RATIO * max(1, part.compress_size)
-                if is_bomb or size > _MAX_PART_BYTES:
+                self._inflated += len(chunk)
+                size = self._inflated
+                if size > _RATIO_FROM and size > min(_MAX_RATIO * self._size, _MAX_BYTES):
                     raise TableError(
                         msg(
-                            "{name} is much larger than it seems: {part} inflates to more than "
+                            "{name} is much larger than it seems: it inflates to more than "
                             "{megabytes:,} MB.",
                             name=self._name,
-                            part=part.filename[-60:],
                             megabytes=size >> 20,
                         ),
                         remedy=msg("Delete empty rows and formats in it, or save it as CSV."),

@@ -197,8 +197,34 @@ async def test_limits_of_a_check(client: httpx2.AsyncClient, store: Store) -> No
     most = await client.post("/api/v1/check", json={"identifiers": numbers[:5000]})
     assert len(most.json()["items"]) == 5000
     for wrong in ({"identifiers": numbers}, {"identifiers": []}, {"identifiers": ["\0"]}, {}):
-        assert (await client.post("/api/v1/check", json=wrong)).status_code == 422
-    assert (await client.get("/api/v1/check/1234567890%00")).status_code in {400, 422}
+        refused = await client.post("/api/v1/check", json=wrong)
+        assert (refused.status_code, refused.json()["code"]) == (400, "invalid-input")
+    assert (await client.get("/api/v1/check/1234567890%00")).status_code == 400
+    headers = {"Accept-Language": "tr", "Content-Type": "application/json"}
+    unstorable = rb'{"identifiers": ["\u0000", "\ud800"]}'
+    refused = await client.post("/api/v1/check", content=unstorable, headers=headers)
+    assert [one["message"] for one in refused.json()["errors"]] == [
+        "PostgreSQL'in saklayamadığı U+0000 karakterini içeriyor",
+        "eşleşmeyen bir vekil (surrogate) kod içeriyor",
+    ]
+    described = (await client.get("/openapi.json")).json()["paths"]
+    assert "422" not in described["/api/v1/check"]["post"]["responses"]
+
+
+async def test_a_vkn_that_was_filled_with_a_zero_is_malformed(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    """A TCKN begins with no zero, so this is a VKN in a field of eleven characters."""
+    await _fill(store)
+    refused = await client.get("/api/v1/check/01234567890")
+    assert (refused.status_code, refused.json()["code"]) == (400, "malformed-identifier")
+    assert refused.json()["params"]["likely"] == "1234567890"
+    many = await client.post("/api/v1/check", json={"identifiers": ["01234567890", "00000000000"]})
+    assert [one["likely"] for one in many.json()["malformed"]] == ["1234567890"]
+    assert [one["identifier"] for one in many.json()["items"]] == ["00000000000"]
+    await run(store, by_identifier(_body("01234567890", "LİSTEDE")), dataset=EINVOICE)
+    listed = await client.get("/api/v1/check/01234567890")
+    assert listed.json()["einvoice"]["registered"] is True
 
 
 async def test_the_command_answers_and_reports_malformed_identifiers(

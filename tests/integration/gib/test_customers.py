@@ -251,7 +251,7 @@ async def test_files_that_cannot_be_checked(
         assert expected in response.json()["detail"]
     for files, data in ((good, {"format": "pdf"}), ({}, {"column": "x"})):
         response = await client.post("/api/v1/check/file", files=files, data=data)
-        assert response.status_code == 422
+        assert response.status_code == 400
     hasat = Commands("gib", database.url, tmp_path, columns=200)
     path, out = tmp_path / "list.csv", tmp_path / "out.csv"
     path.write_text(SMALL, "utf-8", newline="")

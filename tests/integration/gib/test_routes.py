@@ -102,7 +102,11 @@ async def test_a_mangled_identifier_returns_the_likely_one(
 async def test_lookup_by_registration_time(client: httpx2.AsyncClient) -> None:
     path = "/api/v1/einvoice/1234567890?firstCreationTime="
     assert (await client.get(f"{path}2019-05-01T10:00:00")).status_code == 200
-    assert (await client.get(f"{path}2019-05-01 09:59:59")).status_code == 404
+    before = await client.get(f"{path}2019-05-01 09:59:59", headers={"Accept-Language": "tr"})
+    assert before.status_code == 404
+    assert before.json()["detail"] == (
+        "1234567890, o tarihte einvoice için etkin bir mükellef değildi."
+    )
     assert (await client.get(f"{path}soon")).status_code == 400
 
 

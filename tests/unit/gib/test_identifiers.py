@@ -1,6 +1,11 @@
 import pytest
 
-from hasat.sources.gib.identifiers import find_malformation, has_valid_checksum, kind_of
+from hasat.sources.gib.identifiers import (
+    find_malformation,
+    find_padding,
+    has_valid_checksum,
+    kind_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +94,14 @@ def test_the_kind_follows_from_the_length() -> None:
         ("\x00", None),
         ("-1234567890", "1234567890"),
         ("9" * 5000, None),
+        ("01.02.2026", None),
+        ("1/2/2026", None),
+        ("2026-02-01", None),
+        ("01.02.2026 10:00:00", None),
+        ("2026-02-01T10:00:00", None),
+        ("45.02.2026", "0045022026"),
+        ("0532 111 22 33", "5321112233"),
+        ("No: 01234567890", "1234567890"),
     ],
 )
 def test_the_likely_identifier_is_suggested(text: str, likely: str | None) -> None:
@@ -102,3 +115,20 @@ def test_the_likely_identifier_is_suggested(text: str, likely: str | None) -> No
 @pytest.mark.parametrize("text", ["0000864387", "0000000000", "10000000146", "1111111111"])
 def test_well_formed_identifiers(text: str) -> None:
     assert find_malformation(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "likely"),
+    [
+        ("01234567890", "1234567890"),
+        ("00010030481", "0010030481"),
+        ("01234567891", None),
+        ("00000000000", None),
+        ("10000000146", None),
+        ("1234567890", None),
+        ("11111111111", None),
+    ],
+)
+def test_a_vkn_that_was_filled_to_eleven_digits(text: str, likely: str | None) -> None:
+    found = find_padding(text)
+    assert (found.likely if found else None) == likely

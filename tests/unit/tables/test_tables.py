@@ -264,6 +264,19 @@ _GOOD = b"<worksheet><sheetData>" + _ROW + b"</sheetData></worksheet>"
 _DTD = b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
 
 
+def _book_of_one_part(sheets: int, sheet: bytes) -> bytes:
+    """Return a workbook whose sheets are all the same part."""
+    book = "".join(f'<sheet name="S{n}" r:id="a"/>' for n in range(sheets)).encode()
+    return _zip(
+        **{
+            "xl/workbook.xml": b'<workbook xmlns:r="u"><sheets>' + book + b"</sheets></workbook>",
+            "xl/_rels/workbook.xml.rels": b'<Relationships><Relationship Id="a"'
+            b' Target="worksheets/sheet1.xml"/></Relationships>',
+            "xl/worksheets/sheet1.xml": sheet,
+        }
+    )
+
+
 def test_a_minimal_workbook(tmp_path: Path) -> None:
     path = tmp_path / "book.xlsx"
     path.write_bytes(_book(_GOOD))
@@ -296,6 +309,11 @@ def test_a_minimal_workbook(tmp_path: Path) -> None:
         ("list.xlsx", _book(_DTD + _GOOD), "a document type declaration"),
         ("list.xlsx", _book(_GOOD, _DTD + b"<sst><si><t>&b;</t></si></sst>"), "declaration"),
         ("list.xlsx", _book(b"<worksheet>" + b" " * 200_000_000), "much larger than it seems"),
+        (
+            "list.xlsx",
+            _book_of_one_part(5, b"<worksheet>" + b" " * 30_000_000 + b"</worksheet>"),
+            "much larger than it seems",
+        ),
         ("list.xlsx", _book(_GOOD.replace(b'r="A1"', b'r="ZZZ1"')), "is damaged"),
         ("list.xlsx", _book(_GOOD.replace(b'r="1"', b'r="9999999"')), "is damaged"),
         ("list.xlsx", _zip(**{f"{n:0200}": b"" for n in range(20_000)}), "too many parts"),

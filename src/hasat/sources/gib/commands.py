@@ -187,7 +187,7 @@ def lookup(
                     found[one.name] = taxpayer_json(there.bodies[identifier])
         if not found:
             names = " or ".join(one.name for one in _chosen(dataset))
-            raise not_a_taxpayer(names, identifier, "" if at is None else " of that time")
+            raise not_a_taxpayer(names, identifier, then=at is not None)
         return found
 
     found = context.run_async(read())

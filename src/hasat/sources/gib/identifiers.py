@@ -20,6 +20,11 @@ _LENGTHS: dict[int, Kind] = {_VKN_DIGITS: "VKN", _TCKN_DIGITS: "TCKN"}
 
 _SCIENTIFIC = re.compile(r"(\d)(?:[.,](\d+))?[eE]\+?(\d{1,2})")
 _DECIMAL_ZEROS = re.compile(r"(\d+|\d{1,3}(?:(?P<group>[., ])\d{3})+(?!(?P=group)))[.,]0{1,2}")
+# What a spreadsheet makes of a number that looks like one, or a column of dates.
+_DATE = re.compile(
+    r"(?:[0-2]?\d|3[01])[./-](?:0?\d|1[0-2])[./-](?:19|20)\d\d(?:[ T].*)?"
+    r"|(?:19|20)\d\d-(?:0\d|1[0-2])-(?:[0-2]\d|3[01])(?:[ T].*)?"
+)
 _SEPARATORS = re.compile(r"[\s.,'’`/_-]+")
 # Letters that people and text recognition put in place of digits.
 _LOOK_ALIKES = str.maketrans("OoΟοОоIlıİi|", "000000111111")
@@ -66,6 +71,8 @@ def find_malformation(text: str) -> Malformation | None:
         )
     if whole := _DECIMAL_ZEROS.fullmatch(plain):
         return Malformation(msg("has decimals"), _with_zeros(_digits(whole[1])))
+    if _DATE.fullmatch(plain):
+        return Malformation(msg("is a date"), None)
     digits = _digits(plain)
     if not digits:
         return Malformation(msg("has no digits") if plain else msg("is empty"), None)
@@ -75,12 +82,22 @@ def find_malformation(text: str) -> Malformation | None:
         likely = _with_zeros(number.translate(_LOOK_ALIKES))
         return Malformation(msg("has letters in place of digits"), likely)
     if number != digits:
-        likely = digits if len(digits) in _LENGTHS else None
+        likely = _with_zeros(digits) if len(digits) in _LENGTHS else None
         return Malformation(msg("has characters other than digits"), likely)
     if text == digits or len(digits) not in _LENGTHS:
         reason = msg("has {count} digits, not 10 or 11", count=len(digits))
         return Malformation(reason, _with_zeros(digits))
-    return Malformation(msg("has spaces or other characters around its digits"), digits)
+    return Malformation(
+        msg("has spaces or other characters around its digits"), _with_zeros(digits)
+    )
+
+
+def find_padding(identifier: str) -> Malformation | None:
+    """Return whether a VKN was filled to the eleven digits of a TCKN, which begins with no zero."""
+    vkn = identifier[1:]
+    if kind_of(identifier) == "TCKN" and identifier[0] == "0" and has_valid_checksum(vkn):
+        return Malformation(msg("has a zero before the 10 digits of a VKN"), vkn)
+    return None
 
 
 def malformed_identifier(identifier: str, found: Malformation) -> MalformedIdentifierError:

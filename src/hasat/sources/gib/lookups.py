@@ -53,15 +53,14 @@ async def look_up_as_of(
     return Lookup({} if found.body is None else {identifier: found.body}, found.committed_at)
 
 
-def not_a_taxpayer(where: str, identifier: str, when: str = "") -> NotATaxpayerError:
-    return NotATaxpayerError(
-        msg(
-            "{identifier} is not an active taxpayer of {where}{when}.",
-            identifier=identifier,
-            where=where,
-            when=when,
-        )
+def not_a_taxpayer(where: str, identifier: str, *, then: bool = False) -> NotATaxpayerError:
+    """Return the error for now, or for the time that was asked about."""
+    text = (
+        template("{identifier} was not an active taxpayer of {where} then.")
+        if then
+        else template("{identifier} is not an active taxpayer of {where}.")
     )
+    return NotATaxpayerError(msg(text, identifier=identifier, where=where))
 
 
 def taxpayer_json(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -257,9 +257,7 @@ def lookup_router(dataset: Dataset) -> APIRouter:
                 found = await look_up_as_of(conn, dataset, identifier, at)
             body = found.bodies.get(identifier)
             if body is None or not (by is None or was_registered_by(body, by)):
-                raise not_a_taxpayer(
-                    dataset.name, identifier, "" if (by or at) is None else " of that time"
-                )
+                raise not_a_taxpayer(dataset.name, identifier, then=(by or at) is not None)
             return body, found.committed_at
 
         if receipt:

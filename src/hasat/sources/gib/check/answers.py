@@ -15,6 +15,7 @@ from hasat.sources.gib.datasets import DATASETS
 from hasat.sources.gib.identifiers import (
     Malformation,
     find_malformation,
+    find_padding,
     has_valid_checksum,
     kind_of,
     malformed_identifier,
@@ -54,7 +55,7 @@ class Check:
         """Return why a text cannot be an identifier; None if it can, or if it is registered."""
         if any(identifier in found for found in self.bodies.values()):
             return None
-        return find_malformation(identifier)
+        return find_malformation(identifier) or find_padding(identifier)
 
     def answer(self, identifier: str) -> dict[str, Any]:
         """Return the answer for one identifier; raise if it is malformed."""
