@@ -399,6 +399,42 @@ async def test_runs_in_close_succession_are_one_bar_but_failures_stay_visible(
     assert "3,999 runs · often · Done" in (await _get(client, "/runs?job=often&hours=72")).text
 
 
+async def test_a_superseded_hold_leads_to_the_newer_one(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    async with store.connection() as conn:
+        await conn.execute(
+            "UPDATE feed.hold SET state = 'superseded', decided_at = now() WHERE id = 1"
+        )
+        await conn.execute(
+            "INSERT INTO feed.hold (id, job, source, datasets, params, runs, preview)"
+            " VALUES (2, 'gib_sync', 'gib', '{einvoice}', '{}', '{2}', '{}')"
+        )
+    page = (await _get(client, "/runs/1")).text
+    assert "A newer run was held in place of this one." in page
+    assert '<a href="/runs/2">Review run 2</a>' in page
+
+
+async def test_a_run_that_changed_records_offers_its_undo(
+    client: httpx2.AsyncClient, store: Store
+) -> None:
+    async with store.connection() as conn:
+        cursor = await conn.execute(
+            "INSERT INTO jobs.run (job, trigger, state, outcome, started_at, finished_at,"
+            " rows_changed)"
+            " SELECT 'gib_sync', 'hand', 'finished', 'done', now(), now(), rows"
+            " FROM unnest(ARRAY[5, 0]) AS rows RETURNING id"
+        )
+        (changed,), (same,) = await cursor.fetchall()
+        await conn.execute(
+            "INSERT INTO feed.version (run, source, scope, committed_at)"
+            " VALUES (%s, 'gib', '{}', now())",
+            [changed],
+        )
+    assert f'action="/runs/{changed}/undo"' in (await _get(client, f"/runs/{changed}")).text
+    assert "Prepare undo" not in (await _get(client, f"/runs/{same}")).text
+
+
 async def test_a_held_run_shows_its_preview_and_is_decided_once(
     client: httpx2.AsyncClient, store: Store
 ) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hasat.errors import NotFoundError, UsageError
-from hasat.feed.holds import Hold, find_hold, reject_hold, waiting_hold
+from hasat.feed.holds import Hold, find_hold, list_holds, reject_hold, waiting_hold
 from hasat.jobs import Run
 from hasat.jobs.approvals import queue_approval
 from hasat.jobs.catalogue import APPROVE
@@ -163,6 +163,8 @@ class RunPage:
     """Whether it changed records that a further run can bring back."""
     applied_by: int | None
     """The run that applied the hold after its approval."""
+    newer_hold: int | None
+    """The hold that waits in place of a superseded one."""
     log: Sequence[StoredLine]
     hold: Hold | None
     effects: Sequence[Effect]
@@ -234,6 +236,7 @@ async def run_page(request: PageRequest) -> RunPage:
         costs=await _costs(context, run.id, run.started_at, run.finished_at or now),
         can_undo=run.outcome == "done" and bool(run.rows_changed) and await _changed(store, run.id),
         applied_by=await _applied_by(store, hold) if hold else None,
+        newer_hold=await _newer_hold(store, hold) if hold else None,
         hold=hold,
         effects=effects,
         confirm=confirm,
@@ -244,7 +247,7 @@ async def run_page(request: PageRequest) -> RunPage:
 
 async def _changed(store: Store, run: int) -> bool:
     async with store.connection() as conn:
-        return bool(await (await conn.execute(_VERSIONS_OF_RUN, [run])).fetchone())
+        return (await conn.execute(_VERSIONS_OF_RUN, [run])).rowcount > 0
 
 
 async def _applied_by(store: Store, hold: Hold) -> int | None:
@@ -255,6 +258,13 @@ async def _applied_by(store: Store, hold: Hold) -> int | None:
         cursor = await conn.execute(load_query("hasat.web", "applied_by"), values)
         row = await cursor.fetchone()
     return row[0] if row else None
+
+
+async def _newer_hold(store: Store, hold: Hold) -> int | None:
+    if hold.state != "superseded":
+        return None
+    waiting = await list_holds(store, state="waiting")
+    return next((one.id for one in waiting if one.job == hold.job and one.id > hold.id), None)
 
 
 def _effects(hold: Hold) -> Sequence[Effect]:
