@@ -147,11 +147,12 @@ async def test_player_seasons_are_sums_of_matches(start_collector: StartCollecto
 def test_the_terminal_shows_a_match_and_how_sure_its_state_is(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:
-    def call(*words: str) -> Result:
+    def call(*words: str, **more: str) -> Result:
         environ = {
             "HASAT_HOME": str(tmp_path),
             "HASAT_DATABASE_URL": database.url,
             "COLUMNS": "200",
+            **more,
         }
         return CliRunner().invoke(app, ["football", *words], env=environ)
 
@@ -172,5 +173,12 @@ def test_the_terminal_shows_a_match_and_how_sure_its_state_is(
     assert "2020-01-01 15:00 +03" in shown
     assert json.loads(call("match", "7", "--json").stdout)["match"]["goals_home"] == 1
     assert "last confirmed" in call("fixtures", "39", "2026").stdout
+    turkish = call("fixtures", "39", "2026", LANG="tr_TR.UTF-8").stdout
+    heading, line, *_ = turkish.splitlines()
+    assert heading.split() == ["kimlik", "başlama", "ev", "sahibi", "skor", "deplasman", "durum"]
+    assert "2H, son doğrulama 01-01 16:00 +03" in line
+    assert "last confirmed" in call("match", "7", "--json", LANG="tr_TR.UTF-8").stdout
+    empty = call("table", "40", "2026")
+    assert (empty.exit_code, "No results" in empty.stderr) == (0, True)
     missing = call("match", "8")
     assert missing.exit_code != 0

@@ -1,5 +1,6 @@
 """`hasat football`: the mirror of API-Football."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -13,6 +14,17 @@ from hasat.errors import NotFoundError
 from hasat.messages import msg
 from hasat.sources.football.api.queries import read_rows
 from hasat.sources.football.price import load_prices
+
+_UNITS = {
+    "api": msg("everything"),
+    "season": msg("season"),
+    "team": msg("team"),
+    "player": msg("player"),
+    "fixture": msg("match"),
+    "country": msg("country"),
+    "league": msg("league"),
+    "pair": msg("pair of teams"),
+}
 
 app = typer.Typer(no_args_is_help=True, help="Matches, tables and players of API-Football.")
 
@@ -46,8 +58,12 @@ def _rows(ctx: typer.Context, query: str, **values: Any) -> list[dict[str, Any]]
     return runtime.run_with_store(settings, lambda store: read_rows(store, query, **values))
 
 
-def _matches(ctx: typer.Context, **given: Any) -> list[dict[str, Any]]:
-    """Return matches with score, local time, and how sure the state is, as people read them."""
+def _matches(ctx: typer.Context, *, json: bool, **given: Any) -> list[dict[str, Any]]:
+    """Return matches with score, local time, and how sure the state is, as people read them.
+
+    JSON is the same in every language.
+    """
+    say: Callable[[str], str] = str if json else output.localize
     filters = ("ids", "league", "season", "team", "date", "status")
     rows = _rows(ctx, "tool_fixtures", **{**dict.fromkeys(filters), "limit": 1000, **given})
     local = zone(context.get_settings(ctx).jobs.timezone)
@@ -58,15 +74,15 @@ def _matches(ctx: typer.Context, **given: Any) -> list[dict[str, Any]]:
         row["begins"] = begins and f"{begins.astimezone(local):%Y-%m-%d %H:%M %Z}"
         states = [row["status_short"] or "-"]
         if row["inferred_status"]:
-            states.append(f"inferred {row['inferred_status']}")
+            states.append(say(msg("inferred {state}", state=row["inferred_status"])))
         if row["unconfirmed_since"]:
-            since = row["unconfirmed_since"].astimezone(local)
-            states.append(f"last confirmed {since:%m-%d %H:%M %Z}")
+            since = f"{row['unconfirmed_since'].astimezone(local):%m-%d %H:%M %Z}"
+            states.append(say(msg("last confirmed {time}", time=since)))
         row["state"] = ", ".join(states)
     return rows
 
 
-def _show(rows: list[dict[str, Any]], json: bool, columns: dict[str, str]) -> None:
+def _show(rows: list[dict[str, Any]], json: bool, columns: Mapping[str, str]) -> None:
     """Print rows as JSON, or the columns as a table with their headings."""
 
     def table() -> Table:
@@ -76,6 +92,8 @@ def _show(rows: list[dict[str, Any]], json: bool, columns: dict[str, str]) -> No
         return made
 
     output.emit(rows, json=json, human=table)
+    if not rows and not json:
+        output.note(msg("No results. Is the season followed and mirrored?"))
 
 
 @app.command()
@@ -93,20 +111,19 @@ def table(
     Example: `hasat football table 39 2026 --round 12`
     """
     rows = _rows(ctx, "league_table", league=league, season=season, round=until_round, stage=None)
-    headings = ("#", "team", "P", "W", "D", "L", "F", "A", "pts", "form")
-    names = (
-        "rank",
-        "team",
-        "played",
-        "won",
-        "drawn",
-        "lost",
-        "scored",
-        "conceded",
-        "points",
-        "form",
-    )
-    _show(rows, json, dict(zip(names, headings, strict=True)))
+    columns = {
+        "rank": "#",
+        "team": msg("team"),
+        "played": msg("P"),
+        "won": msg("W"),
+        "drawn": msg("D"),
+        "lost": msg("L"),
+        "scored": msg("F"),
+        "conceded": msg("A"),
+        "points": msg("pts"),
+        "form": msg("form"),
+    }
+    _show(rows, json, columns)
 
 
 @app.command()
@@ -120,14 +137,14 @@ def fixtures(
 
     Example: `hasat football fixtures 39 2026`
     """
-    rows = _matches(ctx, league=league, season=season)
+    rows = _matches(ctx, json=json, league=league, season=season)
     columns = {
-        "fixture_id": "id",
-        "begins": "begins",
-        "home_team": "home",
-        "score": "score",
-        "away_team": "away",
-        "state": "state",
+        "fixture_id": msg("id"),
+        "begins": msg("begins"),
+        "home_team": msg("home"),
+        "score": msg("score"),
+        "away_team": msg("away"),
+        "state": msg("state"),
     }
     _show(rows, json, columns)
 
@@ -142,7 +159,7 @@ def match(
 
     Example: `hasat football match 867946`
     """
-    found = _matches(ctx, ids=[fixture])
+    found = _matches(ctx, json=json, ids=[fixture])
     if not found:
         raise NotFoundError(
             msg("The mirror has no match {number}.", number=fixture),
@@ -159,8 +176,16 @@ def match(
         return
     print(f"{one['home_team'] or '-'} {one['score']} {one['away_team'] or '-'}  {one['state']}")
     print(", ".join(str(one[name]) for name in ("league", "round", "begins") if one[name]))
-    names = ("minute", "team", "player", "type", "detail", "assist")
-    _show(rows, json, {name: name for name in names})
+    columns = {
+        "minute": msg("minute"),
+        "team": msg("team"),
+        "player": msg("player"),
+        "type": msg("type"),
+        "detail": msg("detail"),
+        "assist": msg("assist"),
+    }
+    if rows:
+        _show(rows, json, columns)
 
 
 @app.command()
@@ -175,8 +200,13 @@ def scorers(
     Example: `hasat football scorers 39 2026`
     """
     rows = _rows(ctx, "top_scorers_of_season", league=league, season=season)
-    names = ("player", "team", "goals", "assists")
-    _show(rows, json, {name: name for name in names})
+    columns = {
+        "player": msg("player"),
+        "team": msg("team"),
+        "goals": msg("goals"),
+        "assists": msg("assists"),
+    }
+    _show(rows, json, columns)
 
 
 @app.command()
@@ -197,12 +227,12 @@ def price(ctx: typer.Context, json: output.JsonFlag = False) -> None:
         for one in prices:
             made.add_row(
                 one.name,
-                one.unit,
+                output.localize(_UNITS[one.unit]),
                 f"{one.units:,}",
                 f"{one.first:,}",
                 f"{one.daily:,}",
                 f"{one.share:.1%}",
-                "yes" if one.on else "",
+                output.localize(msg("yes")) if one.on else "",
             )
         return made
 
