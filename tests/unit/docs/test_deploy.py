@@ -142,6 +142,30 @@ def test_prometheus_scrapes_the_default_port() -> None:
     assert all((DEPLOY / "prometheus" / name).is_file() for name in read["rule_files"])
 
 
+def test_every_alert_is_tested() -> None:
+    [group] = yaml.safe_load((DEPLOY / "prometheus/rules.yml").read_text("utf-8"))["groups"]
+    tests = (DEPLOY / "prometheus/rules.test.yml").read_text("utf-8")
+    untested = {rule["alert"] for rule in group["rules"] if rule["alert"] not in tests}
+    assert untested == set()
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on this machine")
+@pytest.mark.parametrize(
+    "words",
+    [("check", "config", "prometheus.yml"), ("test", "rules", "rules.test.yml")],
+    ids=" ".join,
+)
+def test_alerts_fire_when_their_promise_is_broken_and_not_before(words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        ["promtool", *words],
+        cwd=DEPLOY / "prometheus",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_pgbouncer_pools_transactions() -> None:
     sample = ConfigParser(interpolation=None)
     sample.read(DEPLOY / "pgbouncer" / "pgbouncer.ini", "utf-8")
