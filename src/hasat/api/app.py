@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
@@ -44,7 +43,7 @@ from hasat.api.routes.archives import archive_router
 from hasat.api.routes.datasets import dataset_router, has_list, path_shape
 from hasat.api.routes.feed import feed_router
 from hasat.api.routes.feed_requests import FollowerPositions
-from hasat.api.routing import DatasetAccess, RouteDispatch, RouteTable
+from hasat.api.routing import DatasetAccess, IndexedApp, RouteDispatch, RouteTable
 from hasat.api.usage import UsageCounter
 from hasat.errors import SettingsError
 from hasat.feed.archive import storage_of
@@ -114,9 +113,9 @@ def create_app(
             app.include_router(router, prefix="/api/v1", dependencies=checked)
     # After the routes of all sources, which win where they have the same path.
     taken = {
-        (route.path_format or "").removeprefix("/api/v1")
-        for route in iter_route_contexts(app.routes)
-        if "GET" in (route.methods or ())
+        route.path.removeprefix("/api/v1")
+        for route in app.declared_routes()
+        if "GET" in route.methods
     }
     listed = set()
     for dataset in (dataset for source in sources for dataset in source.datasets):
@@ -134,9 +133,9 @@ def create_app(
 _REMEDY = msg("Uninstall one of the packages, or report the problem to its author.")
 
 
-def _check_names(app: FastAPI, sources: Sequence[Source]) -> None:
+def _check_names(app: IndexedApp, sources: Sequence[Source]) -> None:
     """Raise SettingsError if a dataset has the name of a path of the platform."""
-    paths = [route.path_format or "" for route in iter_route_contexts(app.routes)]
+    paths = (route.path for route in app.declared_routes())
     taken = {path.split("/")[3] for path in paths if path.startswith("/api/v1/")}
     names = {dataset.name for source in sources for dataset in source.datasets}
     if both := sorted(taken & names):
@@ -146,12 +145,12 @@ def _check_names(app: FastAPI, sources: Sequence[Source]) -> None:
         )
 
 
-def _check_routes(app: FastAPI) -> None:
+def _check_routes(app: IndexedApp) -> None:
     """Raise SettingsError if two routes answer the same requests."""
     routes = Counter(
-        (method, path_shape(route.path_format or ""))
-        for route in iter_route_contexts(app.routes)
-        for method in route.methods or ()
+        (method, path_shape(route.path))
+        for route in app.declared_routes()
+        for method in route.methods
     )
     if twice := sorted(f"{method} {path}" for (method, path), n in routes.items() if n > 1):
         raise SettingsError(
@@ -194,7 +193,7 @@ def add_middleware(
     ]
 
 
-class _App(FastAPI):
+class _App(IndexedApp):
     def openapi(self) -> dict[str, Any]:
         return openapi.openapi_document_of(
             self,

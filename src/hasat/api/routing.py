@@ -1,17 +1,19 @@
 """The routes of the app: found by the start of a path, and the datasets that each reads.
 
 The app has hundreds of routes, and the framework compares a path with one after the other, which
-took most of the time of a request. Routes are indexed by their first segments instead.
+took most of the time of a request. Routes are indexed by their first segments instead. It also
+builds every route when its included router is first searched, which took most of the time of a
+start. What routes declare is known before, so a router is built by the first request for it.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import count
-from operator import itemgetter
+from functools import cached_property
+from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import RouteContext, iter_route_contexts
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
@@ -32,17 +34,55 @@ _BASE_SEGMENTS = 4
 """Segments of `/api/v1/DATASET`, the empty one before the first slash included."""
 
 
-_Part = tuple[int, BaseRoute, RouteContext]
-"""A route: its number in matching order, the entry of the app's router that has it, and itself."""
+@dataclass(frozen=True)
+class DeclaredRoute:
+    """What a route declares; `path` is empty where it matches in a way of its own."""
+
+    path: str
+    methods: frozenset[str]
+    endpoint: object
+
+
+class IndexedApp(FastAPI):
+    """An app that knows what its routes declare before the framework builds them."""
+
+    def __init__(self, **options: Any) -> None:
+        self._included: dict[int, tuple[APIRouter, str]] = {}
+        super().__init__(**options)
+
+    def include_router(self, router: APIRouter, *, prefix: str = "", **options: Any) -> None:
+        """Include a router that has all its routes."""
+        super().include_router(router, prefix=prefix, **options)
+        self._included[id(self.routes[-1])] = router, prefix
+
+    def routes_of(self, entry: BaseRoute) -> Iterator[DeclaredRoute]:
+        """Return the routes of an entry of `routes`, which is a router or a route."""
+        router, prefix = self._included.get(id(entry), (None, ""))
+        return _declared(router.routes if router else [entry], prefix)
+
+    def declared_routes(self) -> Iterator[DeclaredRoute]:
+        """Return all routes in matching order."""
+        return (route for entry in self.routes for route in self.routes_of(entry))
+
+
+def _declared(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[DeclaredRoute]:
+    for route in iter_route_contexts(routes):
+        path = route.path_format and f"{prefix}{route.path_format}"
+        yield DeclaredRoute(path or "", frozenset(route.methods or ()), route.endpoint)
 
 
 @dataclass(frozen=True)
 class _Group:
-    """The routes that can match the paths with one base, in matching order."""
+    """The routes that can match the paths with one base, and others of the same routers."""
 
-    contexts: tuple[RouteContext, ...]
     entries: tuple[BaseRoute, ...]
-    """What the app's router has of them: single routes, and routers with several."""
+    """What the app's router has of them, in matching order: routes, and routers with several."""
+
+    @cached_property
+    def contexts(self) -> tuple[RouteContext, ...]:
+        """The built routes in matching order."""
+        found = iter_route_contexts(self.entries)
+        return tuple(one for one in found if getattr(one, "path_regex", None) is not None)
 
 
 class RouteTable:
@@ -52,7 +92,7 @@ class RouteTable:
         self._app = app
         self._count = 0
         self._by_base: Mapping[str, _Group] = {}
-        self._rest = _Group((), ())
+        self._rest = _Group(())
         """The routes that can match any base."""
         self._lean: Mapping[str, tuple[str, LeanPath]] = {}
 
@@ -103,38 +143,40 @@ class RouteTable:
         """Build the index, unless it has all routes; pages are added after the app is created."""
         if self._count == len(self._app.routes):
             return
-        found: dict[str | None, list[_Part]] = defaultdict(list)
-        number = count()
-        for entry in self._app.routes:
-            for context in iter_route_contexts([entry]):
-                found[_base_of(context)].append((next(number), entry, context))
-        anywhere = found.pop(None, [])
+        # The numbers of the entries, which are in matching order.
+        found: dict[str | None, set[int]] = defaultdict(set)
+        lean_paths = {}
+        for number, entry in enumerate(self._app.routes):
+            for route in self._routes_of(entry):
+                found[_base_of(route.path)].add(number)
+                if route.path and (lean := lean_path_of(route.endpoint)):
+                    lean_paths[route.path.rpartition("/")[0]] = route.path, lean
+        anywhere = found.pop(None, set())
         self._by_base = {
-            base: _group([*parts, *anywhere]) for base, parts in found.items() if base is not None
+            base: self._group(numbers | anywhere)
+            for base, numbers in found.items()
+            if base is not None
         }
-        self._rest = _group(anywhere)
-        self._lean = {
-            route.path_format.rpartition("/")[0]: (route.path_format, lean)
-            for parts in found.values()
-            for _, _, route in parts
-            if route.path_format and (lean := lean_path_of(route.endpoint))
-        }
+        self._rest = self._group(anywhere)
+        self._lean = lean_paths
         self._count = len(self._app.routes)
 
+    def _routes_of(self, entry: BaseRoute) -> Iterator[DeclaredRoute]:
+        if isinstance(self._app, IndexedApp):
+            return self._app.routes_of(entry)
+        return _declared([entry])
 
-def _group(parts: list[_Part]) -> _Group:
-    parts.sort(key=itemgetter(0))
-    contexts = (one for _, _, one in parts if getattr(one, "path_regex", None) is not None)
-    return _Group(tuple(contexts), tuple({id(entry): entry for _, entry, _ in parts}.values()))
+    def _group(self, numbers: Collection[int]) -> _Group:
+        return _Group(tuple(self._app.routes[number] for number in sorted(numbers)))
 
 
 def _base(path: str) -> str:
     return "/".join(path.split("/")[:_BASE_SEGMENTS])
 
 
-def _base_of(route: RouteContext) -> str | None:
+def _base_of(declared: str) -> str | None:
     """Return the base of all paths that a route can match; None if they have different ones."""
-    base = _base(route.path_format or "{path}")
+    base = _base(declared or "{path}")
     return None if "{" in base else base
 
 
