@@ -3,8 +3,6 @@
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from hasat.sim import Simulation, simulate
 from hasat.sim.clock import SettableClock
 from hasat.sources.football.simulator.server import FOOTBALL, KEY
 from hasat.testing.database import ThrowAwayDatabase
+from support.forks import run_hasat
 
 pytestmark = pytest.mark.anyio
 
@@ -62,16 +61,11 @@ class Shell:
 
     async def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
         """Return the exit code and the output of `hasat jobs run`."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hasat", "jobs", "run", *arguments),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=self._home,
-            env=self._environment | {"COLUMNS": "500"} | environment,
+        environ = self._environment | {"COLUMNS": "500"} | environment
+        done = await asyncio.to_thread(
+            run_hasat, "jobs", "run", *arguments, environ=environ, cwd=self._home
         )
-        out, _ = await asyncio.wait_for(process.communicate(), 60)
-        assert process.returncode is not None
-        return process.returncode, out.decode()
+        return done.returncode, done.stdout + done.stderr
 
     def count(self, table: str) -> int:
         with psycopg.connect(self._url) as conn:

@@ -16,6 +16,7 @@ import pytest
 from hasat.store import MigrationSet
 from hasat.testing.database import ThrowAwayDatabase
 from support import s3_server
+from support.forks import run_hasat
 from support.gib_lists import MIGRATIONS
 from support.processes import eventually
 
@@ -53,14 +54,7 @@ class Machine:
             }
 
     def __call__(self, *words: str) -> tuple[int, dict[str, Any]]:
-        done = subprocess.run(
-            [sys.executable, "-m", "hasat", *words, "--json"],
-            env=self._environ,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
+        done = run_hasat(*words, "--json", environ=self._environ)
         return done.returncode, json.loads(done.stdout or "{}")
 
     def worker(self) -> subprocess.Popen[bytes]:

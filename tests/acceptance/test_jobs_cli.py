@@ -16,12 +16,9 @@ import psycopg
 import pytest
 
 from hasat.testing.database import ThrowAwayDatabase
+from support.forks import run_hasat
 
-COMMAND = [
-    *(sys.executable, "-m", "hasat"),
-    *("--set", "jobs.heartbeat_seconds=0.3", "--set", "jobs.stalled_seconds=3"),
-    "jobs",
-]
+OPTIONS = ("--set", "jobs.heartbeat_seconds=0.3", "--set", "jobs.stalled_seconds=3", "jobs")
 
 
 class Hasat:
@@ -32,14 +29,12 @@ class Hasat:
     @contextmanager
     def start(self, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
         with subprocess.Popen(
-            [*COMMAND, *arguments],
+            [sys.executable, "-m", "hasat", *OPTIONS, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=self._home,
-            env=os.environ
-            | {"HASAT_DATABASE_URL": self.url, "HASAT_HOME": str(self._home)}
-            | environment,
+            env=self._environ(environment),
         ) as process:
             try:
                 yield process
@@ -48,9 +43,12 @@ class Hasat:
                 process.kill()
 
     def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
-        with self.start(*arguments, **environment) as process:
-            out, err = process.communicate(timeout=60)
-        return process.returncode, out, err
+        done = run_hasat(*OPTIONS, *arguments, environ=self._environ(environment), cwd=self._home)
+        return done.returncode, done.stdout, done.stderr
+
+    def _environ(self, more: dict[str, str]) -> dict[str, str]:
+        own = {"HASAT_DATABASE_URL": self.url, "HASAT_HOME": str(self._home)}
+        return os.environ | own | more
 
     def data(self, *arguments: str, code: int = 0, **environment: str) -> Any:
         found, out, err = self.run(*arguments, "--json", **environment)

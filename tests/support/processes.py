@@ -17,8 +17,10 @@ import httpx2
 from anyio.from_thread import start_blocking_portal
 
 from hasat.store.embedded.server import EmbeddedServer
+from support.forks import run_hasat
 
 TIMEOUT_SECONDS = 90.0
+_PROGRAM = [sys.executable, "-m", "hasat"]
 
 
 def eventually(condition: Callable[[], Any], what: str) -> Any:
@@ -57,14 +59,7 @@ class Commands:
         }
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "hasat", self._group, *words],
-            env=self._environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_hasat(self._group, *words, environ=self._environ)
 
     def json(self, *words: str) -> Any:
         done = self(*words, "--json")
@@ -78,7 +73,7 @@ class Installation:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.port = free_port()
-        self.program = [sys.executable, "-m", "hasat"]
+        self.program = _PROGRAM
         self._started: list[subprocess.Popen[str]] = []
         clean = {k: v for k, v in os.environ.items() if not k.startswith("HASAT_")}
         self.environ = clean | {
@@ -116,6 +111,8 @@ class Installation:
         return (self.home.parent / "output.txt").read_text()
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        if self.program == _PROGRAM:
+            return run_hasat(*arguments, environ=self.environ, cwd=self.home.parent)
         return subprocess.run(
             [*self.program, *arguments],
             env=self.environ,

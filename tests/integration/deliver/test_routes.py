@@ -21,6 +21,7 @@ from hasat.settings import Settings
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import app_client
+from support.forks import run_hasat
 from support.receivers import answer, receiving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -102,14 +103,7 @@ async def test_the_command_line_shows_sends_again_and_tries_an_endpoint(
         }
 
         def hasat(*words: str) -> subprocess.CompletedProcess[str]:
-            return subprocess.run(
-                [sys.executable, "-m", "hasat", "webhooks", *words],
-                env=environ,
-                capture_output=True,
-                text=True,
-                timeout=90,
-                check=False,
-            )
+            return run_hasat("webhooks", *words, environ=environ)
 
         [listed] = json.loads(hasat("list", "--json").stdout)
         assert (listed["host"], listed["waiting"], listed["dead"]) == ("127.0.0.1", 1, 2)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import sqlite3
-import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from hasat.api.keys import create_key
 from hasat.replica import BlockingReplica
 from hasat.settings import Settings
 from hasat.store import Store
+from support.forks import run_hasat
 from support.replica_shop import Shop, open_shop
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -33,15 +33,9 @@ class Done:
 
 
 async def hasat(*words: str, **environ: str) -> Done:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hasat", "replica", *words),
-        env={k: v for k, v in os.environ.items() if not k.startswith("HASAT_")} | environ,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, said = await process.communicate()
-    assert process.returncode is not None
-    return Done(process.returncode, out.decode(), said.decode())
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("HASAT_")}
+    done = await asyncio.to_thread(run_hasat, "replica", *words, environ=kept | environ)
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture

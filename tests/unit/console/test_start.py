@@ -7,19 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from support.forks import run_hasat
+
 HEAVY = {"numpy", "shapely", "pyproj", "pyarrow", "httpx2", "prometheus_client", "procrastinate"}
 SERVER = {"fastapi", "starlette", "uvicorn", "jinja2", "mcp"}
 
 
 def hasat(home: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HASAT_")}
-    return subprocess.run(
-        [sys.executable, "-m", "hasat", "--home", str(home), *words],
-        env={**kept, **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_hasat("--home", str(home), *words, environ={**kept, **environ})
 
 
 def imported(statements: str) -> set[str]:
