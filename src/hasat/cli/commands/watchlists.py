@@ -1,6 +1,7 @@
 """`hasat watchlists`: stored watch lists, their keys and channels."""
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -31,6 +32,9 @@ from hasat.feed.dataset import Dataset
 from hasat.messages import msg
 from hasat.source.installed import all_datasets
 from hasat.store import Store
+from hasat.tables import Cell, cell_text, read_table
+
+_TABLES = frozenset((".csv", ".tsv", ".xlsx"))
 
 app = typer.Typer(help="Watch lists: keys or filters, and where changes go.", no_args_is_help=True)
 
@@ -203,15 +207,21 @@ def add(
 def import_(
     ctx: typer.Context,
     name: NameArgument,
-    file: Annotated[Path, typer.Argument(help="A text file with a key in each line.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="A CSV, TSV or XLSX file, or a text file with a key in each line."),
+    ],
+    column: Annotated[
+        str | None, typer.Option(help="The column with the keys: its heading or place.")
+    ] = None,
     owner: OwnerFlag = None,
     json: output.JsonFlag = False,
 ) -> None:
     """Add the keys of a file to a watch list; lines that cannot be keys are reported.
 
-    Example: `hasat watchlists import customers customers.txt`
+    Example: `hasat watchlists import customers customers.xlsx`
     """
-    _add(ctx, name, owner, file, json=json)
+    _add(ctx, name, owner, file, column, json=json)
 
 
 @app.command()
@@ -293,12 +303,18 @@ def send_test(
 
 
 def _add(
-    ctx: typer.Context, name: str, owner: str | None, given: list[str] | Path, *, json: bool
+    ctx: typer.Context,
+    name: str,
+    owner: str | None,
+    given: list[str] | Path,
+    column: str | None = None,
+    *,
+    json: bool,
 ) -> None:
     async def change(store: Store) -> tuple[int, int]:
         found = await get_watchlist(store, name, owner)
         dataset = _dataset(found.dataset)
-        keys = _read_keys(dataset, given) if isinstance(given, Path) else given
+        keys = _read_keys(dataset, given, column) if isinstance(given, Path) else given
         return await lists.add_keys(store, dataset, found, keys), len(keys)
 
     adding = with_audit("watchlist.keys", name, change)
@@ -310,14 +326,10 @@ def _add(
     )
 
 
-def _read_keys(dataset: Dataset, file: Path) -> list[str]:
+def _read_keys(dataset: Dataset, file: Path, column: str | None = None) -> list[str]:
     """Return the keys of a file; report lines that cannot be keys of the dataset."""
-    try:
-        text = file.read_text("utf-8-sig")
-    except (OSError, UnicodeError) as error:
-        raise UsageError(msg("{file} cannot be read: {error}.", file=file, error=error)) from error
     keys = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in _lines_of(dataset, file, column):
         key = line.strip()
         if not key:
             continue
@@ -330,6 +342,38 @@ def _read_keys(dataset: Dataset, file: Path) -> list[str]:
     if not keys:
         raise UsageError(msg("{file} has no keys of {dataset}.", file=file, dataset=dataset.name))
     return keys
+
+
+def _lines_of(dataset: Dataset, file: Path, column: str | None) -> Iterator[tuple[int, str]]:
+    """Yield the numbers and texts of the lines: of a table, the cells of the column with keys."""
+    if file.suffix.lower() not in _TABLES:
+        try:
+            text = file.read_text("utf-8-sig")
+        except (OSError, UnicodeError) as error:
+            raise UsageError(
+                msg("{file} cannot be read: {error}.", file=file, error=error)
+            ) from error
+        yield from enumerate(text.splitlines(), 1)
+        return
+    if not file.is_file():
+        raise UsageError(msg("There is no file {path}.", path=str(file)))
+
+    def share_of_keys(cells: Sequence[Cell]) -> float:
+        return sum(_is_key(dataset, cell_text(cell)) for cell in cells) / len(cells)
+
+    looked_for = msg("keys of {dataset}", dataset=dataset.name)
+    with read_table(file, score=share_of_keys, looked_for=looked_for, column=column) as table:
+        for number, row in enumerate(table.rows(), 1):
+            if number > (table.heading or 0) and table.column < len(row):
+                yield number, cell_text(row[table.column])
+
+
+def _is_key(dataset: Dataset, text: str) -> bool:
+    try:
+        dataset.check_keys([text.strip()])
+    except HasatError:
+        return False
+    return True
 
 
 def _dataset(name: str) -> Dataset:
