@@ -189,19 +189,15 @@ def format_number(value: float, spec: str, language: Language) -> str:
     return format_decimal(value, pattern, locale=language)
 
 
-def format_time(value: datetime, language: Language) -> str:
-    """Write a point in time in its own zone, to the minute."""
-    from babel.dates import format_datetime
-
-    pattern = "dd.MM.yyyy HH:mm" if language == "tr" else "yyyy-MM-dd HH:mm"
-    return format_datetime(value, pattern, tzinfo=value.tzinfo, locale=language)
+def format_time(value: datetime, language: Language, *, seconds: bool = False) -> str:
+    """Write a point in time in its own zone, to the minute or to the second."""
+    clock = f"{value:%H:%M:%S}" if seconds else f"{value:%H:%M}"
+    return f"{format_date(value, language)} {clock}"
 
 
 def format_date(value: date, language: Language) -> str:
     """Write a day."""
-    from babel.dates import format_date as babel_date
-
-    return babel_date(value, "dd.MM.yyyy" if language == "tr" else "yyyy-MM-dd", locale=language)
+    return f"{value:%d.%m.%Y}" if language == "tr" else f"{value:%Y-%m-%d}"
 
 
 def preferred_language(header: str) -> Language:

@@ -63,23 +63,30 @@ def forecast(s: Spending) -> Forecast:
     # Early in the day there is less than an hour of data.
     seen = max(60.0, min(3600.0, (s.now - s.starts_at).total_seconds()))
     if s.usable <= 0:
-        return Forecast("spent", f"spent until {_clock(s.ends_at, s)}", at=s.ends_at)
+        return Forecast("spent", msg("spent until {time}", time=_clock(s.ends_at, s)), at=s.ends_at)
     others = s.others_last_hour / seen * left
     if others > s.usable:
         at = s.now + timedelta(seconds=left * s.usable / others)
-        return Forecast("runs_out", f"runs out {_clock(at, s)}", at=at)
+        return Forecast("runs_out", msg("runs out {time}", time=_clock(at, s)), at=at)
     goal = s.to_target if s.has_paced else s.usable
     for_paced = max(0.0, goal - others)
     paced = min(for_paced, s.paced_last_hour / seen * left)
     unused = round(for_paced - paced)
     # Half a percent is on target.
     if unused * 200 <= goal:
-        return Forecast("on_target", f"reaches its target by {_clock(s.ends_at, s)}")
+        sentence = msg("reaches its target by {time}", time=_clock(s.ends_at, s))
+        return Forecast("on_target", sentence)
     end = _clock(s.ends_at, s)
     if s.has_paced:
-        sentence = f"{unused:,} of the target of {s.target:.0%} unused at {end}"
+        sentence = msg(
+            "{unused:,} of the target of {target:.0%} unused at {time}",
+            unused=unused,
+            target=s.target,
+            time=end,
+        )
         return Forecast("unused", sentence, unused=unused, target=s.target)
-    return Forecast("unused", f"{unused:,} unused at {end}", unused=unused)
+    sentence = msg("{unused:,} unused at {time}", unused=unused, time=end)
+    return Forecast("unused", sentence, unused=unused)
 
 
 def _clock(moment: datetime, s: Spending) -> str:

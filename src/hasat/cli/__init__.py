@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from hasat.cli.source_commands import source_command, source_command_names
 from hasat.console import context, output
-from hasat.console.help import localize_help, localize_panels
+from hasat.console.help import localize_help
 from hasat.errors import HasatError
 from hasat.messages import change_text
 from hasat.text import mask_addresses
@@ -106,7 +106,13 @@ def _globals(
         typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. serve.port=9000."),
     ] = None,
     _version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=lambda on: _show_version(on))
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=lambda on: _show_version(on),
+            help="Show the version and exit.",
+        ),
     ] = False,
 ) -> None:
     flags = context.parse_pairs(pairs or [])
@@ -127,7 +133,6 @@ def _show_version(on: bool) -> None:
 
 def main() -> None:
     """Run the command line; report an error as one sentence, its remedy and an exit code."""
-    localize_panels()
     try:
         app()
     except HasatError as error:

@@ -5,7 +5,37 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hasat.messages import DEFAULT_LANGUAGE, language_of_environment, msg, translate
+import typer
+
+from hasat.messages import (
+    DEFAULT_LANGUAGE,
+    Language,
+    language_of_environment,
+    msg,
+    template,
+    translate,
+)
+
+_HELP_OF_HELP = msg("Show this message and exit.")
+# Typer reads these texts from constants of its module.
+_TEXTS_OF_TYPER = {
+    "OPTIONS_PANEL_TITLE": msg("Options"),
+    "ARGUMENTS_PANEL_TITLE": msg("Arguments"),
+    "COMMANDS_PANEL_TITLE": msg("Commands"),
+    "ERRORS_PANEL_TITLE": msg("Error"),
+    "ABORTED_TEXT": msg("Aborted."),
+    "REQUIRED_LONG_STRING": msg("[required]"),
+    "DEFAULT_STRING": template("[default: {}]"),
+    "RICH_HELP": template("Try [blue]'{command_path} {help_option}'[/] for help."),
+}
+
+
+class _UsageFormatter(typer.Context.formatter_class):
+    """Writes the usage of a command with a translated label."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        language = language_of_environment(os.environ)
+        super().write_usage(prog, args, translate(msg("Usage: "), language))
 
 
 def help_texts(command: Any) -> Iterator[str]:
@@ -20,20 +50,20 @@ def localize_help(command: Any) -> None:
     language = language_of_environment(os.environ)
     if language == DEFAULT_LANGUAGE:
         return
+    _localize_typer(language)
+    command.context_class.formatter_class = _UsageFormatter
     for part in (command, *command.params):
         if text := getattr(part, "help", None):
             part.help = translate(inspect.cleandoc(text), language)
+    if (option := command.get_help_option(typer.Context(command))) is not None:
+        option.help = translate(_HELP_OF_HELP, language)
     for subcommand in getattr(command, "commands", {}).values():
         localize_help(subcommand)
 
 
-def localize_panels() -> None:
-    """Translate the headings of the help; Typer reads them from its own constants."""
-    language = language_of_environment(os.environ)
-    if language == DEFAULT_LANGUAGE:
-        return
+def _localize_typer(language: Language) -> None:
+    """Translate the texts that Typer adds to the help of every command."""
     from typer import rich_utils
 
-    rich_utils.OPTIONS_PANEL_TITLE = translate(msg("Options"), language)
-    rich_utils.ARGUMENTS_PANEL_TITLE = translate(msg("Arguments"), language)
-    rich_utils.COMMANDS_PANEL_TITLE = translate(msg("Commands"), language)
+    for name, text in _TEXTS_OF_TYPER.items():
+        setattr(rich_utils, name, translate(text, language))

@@ -5,9 +5,11 @@ from typing import Any
 
 from rich.text import Text
 
-from hasat.console.tables import local_time
+from hasat.console import output
+from hasat.console.tables import local_time, outcome
 from hasat.feed.holds import Hold
 from hasat.jobs import Run
+from hasat.messages import join, msg
 from hasat.settings import Settings
 
 EXIT_CODES = {
@@ -36,17 +38,25 @@ def run_json(run: Run) -> dict[str, Any]:
 
 def run_text(result: Mapping[str, Any]) -> Text:
     """Return the result of a run as text: its outcome, message and changes."""
-    lines = [f"Run {result['run']}: {result['outcome']}"]
-    if result.get("message"):
-        lines.append(result["message"])
+    lines = run_lines(result)
     datasets = result["datasets"]
     if isinstance(datasets, Mapping):
         lines += [
-            f"  {name}: {one['added']:,} added, {one['modified']:,} modified, "
-            f"{one['removed']:,} removed"
+            msg(
+                "  {dataset}: {added:,} added, {modified:,} modified, {removed:,} removed",
+                dataset=name,
+                **{kind: one[kind] for kind in ("added", "modified", "removed")},
+            )
             for name, one in datasets.items()
         ]
-    return Text("\n".join(lines))
+    return output.text(lines)
+
+
+def run_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return the outcome and the message of a run as lines."""
+    state = outcome(result["outcome"]).plain
+    first = msg("Run {run}: {outcome}", run=result["run"], outcome=state)
+    return [first, result["message"]] if result.get("message") else [first]
 
 
 def decision_json(hold: Hold) -> dict[str, Any]:
@@ -61,29 +71,42 @@ def decision_json(hold: Hold) -> dict[str, Any]:
 
 def decision_text(hold: Hold, settings: Settings) -> str:
     """Return the decision about a hold: what, who, when and why."""
-    by = f" by {hold.decided_by}" if hold.decided_by else ""
-    at = f" at {local_time(hold.decided_at, settings)}" if hold.decided_at else ""
-    why = f": {hold.reason}" if hold.reason else ""
-    return f"{hold.state}{by}{at}{why}"
+    text: str = outcome(hold.state).plain
+    if hold.decided_by:
+        text = msg("{decision} by {name}", decision=text, name=hold.decided_by)
+    if hold.decided_at:
+        at = local_time(hold.decided_at, settings)
+        text = msg("{decision} at {time}", decision=text, time=at)
+    return join([text, hold.reason], ": ") if hold.reason else text
 
 
 def preview_lines(preview: Mapping[str, Any]) -> list[str]:
     """Return the changes that a held run would make, the measures and examples as lines."""
-    lines = [
-        f"  {name} would have {one['added']:,} added, {one['modified']:,} modified, "
-        f"{one['removed']:,} removed; {one['total']:,} in total"
+    lines: list[str] = [
+        msg(
+            "  {dataset} would have {added:,} added, {modified:,} modified, {removed:,} removed; "
+            "{total:,} in total",
+            dataset=name,
+            **{count: one[count] for count in ("added", "modified", "removed", "total")},
+        )
         for name, one in preview.get("datasets", {}).items()
     ]
     for measure in preview.get("measures", []):
-        mark = "OVER" if measure["exceeded"] else "ok  "
-        lines.append(
-            f"  {mark} {measure['subject']}: {measure['what']} {measure['value']:.2f} % "
-            f"(limit {measure['limit']:g} %)"
-        )
+        values = {name: measure[name] for name in ("subject", "what", "value", "limit")}
+        if measure["exceeded"]:
+            text = msg("  OVER {subject}: {what} {value:.2f} % (limit {limit:g} %)", **values)
+        else:
+            text = msg("  ok   {subject}: {what} {value:.2f} % (limit {limit:g} %)", **values)
+        lines.append(text)
     for name, kinds in preview.get("examples", {}).items():
         for kind, some in kinds.items():
             lines += [
-                f"  {kind} in {name}: {one['identifier']} {one.get('title') or ''}".rstrip()
+                msg(
+                    "  {kind} in {dataset}: {record}",
+                    kind=outcome(kind).plain,
+                    dataset=name,
+                    record=f"{one['identifier']} {one.get('title') or ''}".rstrip(),
+                )
                 for one in some
             ]
     return lines

@@ -3,7 +3,7 @@
 import json as jsonlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
 from pathlib import Path
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasat.messages import language_of_environment, translate
+from hasat.messages import Message, language_of_environment, translate
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
     from hasat.console.tables import Column, FittingTable
     from hasat.jobs.context import OnProgress
@@ -47,13 +48,40 @@ def localize(text: str) -> str:
     return translate(text, language_of_environment(os.environ))
 
 
+def shown(text: str) -> str:
+    """Translate a message; other texts are data, which stay as they are."""
+    return localize(text) if isinstance(text, Message) else text
+
+
+def text(lines: Iterable[str]) -> "Text":
+    """Return lines, translated where they are messages."""
+    from rich.text import Text
+
+    return Text("\n".join(map(shown, lines)))
+
+
+def fields(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Return labels and values as indented lines, with the values below each other."""
+    labels = [shown(label) for label, _ in rows]
+    width = max(map(len, labels), default=0)
+    return [
+        f"  {label:<{width}}  {shown(value)}"
+        for label, (_, value) in zip(labels, rows, strict=True)
+    ]
+
+
+def number(value: float, spec: str = ",") -> Message:
+    """Return a number that is written as the language writes it, by a Python format."""
+    return Message(f"{{value:{spec}}}", {"value": value})
+
+
 def note(sentence: str) -> None:
     """Print a note to stderr; notes are never part of the data."""
     print(localize(sentence), file=sys.stderr, flush=True)
 
 
 def emit(value: Any, *, json: bool, human: "Callable[[], RenderableType]") -> None:
-    """Print data as one JSON document, or as the text that `human` renders."""
+    """Print data as one JSON document, or as the text that `human` renders or returns."""
     if json:
         print(jsonlib.dumps(value, ensure_ascii=False, indent=2, default=_to_json))
         return
@@ -62,7 +90,8 @@ def emit(value: Any, *, json: bool, human: "Callable[[], RenderableType]") -> No
     # A pipe has no width: lines are not wrapped to that of the terminal.
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     console = Console(highlight=False, soft_wrap=width is not None, width=width)
-    console.print(human(), markup=False)
+    rendered = human()
+    console.print(text([rendered]) if isinstance(rendered, str) else rendered)
 
 
 def table(*columns: "str | Column", numeric: bool = False) -> "FittingTable":

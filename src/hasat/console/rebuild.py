@@ -13,6 +13,7 @@ from hasat.console.runtime import (
     open_existing_store,
     with_audit,
 )
+from hasat.console.tables import outcome
 from hasat.errors import NotFoundError
 from hasat.jobs import Run, run_in_foreground
 from hasat.jobs.platform_jobs import REBUILD_JOB
@@ -22,10 +23,10 @@ from hasat.source.installed import all_rebuilds
 from hasat.store import Store
 
 _HOW = {
-    "intact": "unchanged",
-    "repaired": "repaired; consumers continue",
-    "changed": "differences published as changes",
-    "new_epoch": "loaded again; consumers start over from an archive",
+    "intact": msg("unchanged"),
+    "repaired": msg("repaired; consumers continue"),
+    "changed": msg("differences published as changes"),
+    "new_epoch": msg("loaded again; consumers start over from an archive"),
 }
 _EXIT_CODES = {"done": 0, "nothing": 3, "skipped": 3, "held": 4, "interrupted": 130}
 
@@ -73,12 +74,18 @@ async def _rebuild(settings: Settings, name: str, action: str, target: str) -> R
 
 def _summary(run: Run, result: dict[str, Any]) -> Text:
     if run.outcome != "done":
-        return Text(result.get("message") or str(run.outcome or run.state))
-    lines = [f"Read {result['answers']:,} responses in {result['seconds']:.1f} s, no requests."]
-    lines += [
-        f"  {one['dataset']:<20} {one['records']:>10,}  {_HOW[one['how']]}"
-        for one in result["datasets"]
+        return output.text([result.get("message") or outcome(run.outcome or run.state).plain])
+    lines: list[str] = [
+        msg(
+            "Read {count:,} responses in {seconds:.1f} s, no requests.",
+            count=result["answers"],
+            seconds=result["seconds"],
+        )
     ]
+    for one in result["datasets"]:
+        records = output.shown(output.number(one["records"]))
+        lines.append(f"  {one['dataset']:<20} {records:>10}  {output.shown(_HOW[one['how']])}")
     if result["unreadable"]:
-        lines.append(f"Quarantined {result['unreadable']:,} unreadable parts in raw.set_aside.")
-    return Text("\n".join(lines))
+        count = result["unreadable"]
+        lines.append(msg("Quarantined {count:,} unreadable parts in raw.set_aside.", count=count))
+    return output.text(lines)

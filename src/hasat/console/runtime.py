@@ -111,4 +111,4 @@ async def archive_without_workers(store: Store, settings: Settings) -> None:
             return
     run = await run_in_foreground(catalogue, store, settings, job.name)
     if run.outcome == "failed":
-        output.note(run.message or "Archives could not be written.")
+        output.note(run.message or msg("Archives could not be written."))

@@ -1,5 +1,6 @@
 """Tables on the terminal: columns that fit its width, coloured outcomes, and local times."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hasat.clock import zone
-from hasat.messages import msg
+from hasat.console.output import localize, shown
+from hasat.messages import format_time, language_of_environment, msg, template
 from hasat.settings import Settings
 
 # A column of long texts gets at least this width before another column is hidden for it.
@@ -19,15 +21,55 @@ _MIN_TEXT_WIDTH: Final = 20
 
 _STYLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
-        ("done", "ok", "active", "approved", "committed", "delivered", "added", "valid"), "green"
+        (
+            template("done"),
+            template("ok"),
+            template("active"),
+            template("approved"),
+            template("committed"),
+            template("delivered"),
+            template("added"),
+            template("valid"),
+        ),
+        "green",
     ),
-    **dict.fromkeys(("failed", "set_aside", "dead", "refused", "removed", "exhausted"), "red"),
     **dict.fromkeys(
-        ("held", "waiting", "interrupted", "out_of_quota", "paused", "gap", "cooldown"), "yellow"
+        (
+            template("failed"),
+            template("set_aside"),
+            template("dead"),
+            template("refused"),
+            template("removed"),
+            template("exhausted"),
+        ),
+        "red",
     ),
-    **dict.fromkeys(("running", "started", "queued", "modified"), "cyan"),
     **dict.fromkeys(
-        ("nothing", "unchanged", "skipped", "rejected", "superseded", "revoked", "expired", "off"),
+        (
+            template("held"),
+            template("waiting"),
+            template("interrupted"),
+            template("out_of_quota"),
+            template("paused"),
+            template("gap"),
+            template("cooldown"),
+        ),
+        "yellow",
+    ),
+    **dict.fromkeys(
+        (template("running"), template("started"), template("queued"), template("modified")), "cyan"
+    ),
+    **dict.fromkeys(
+        (
+            template("nothing"),
+            template("unchanged"),
+            template("skipped"),
+            template("rejected"),
+            template("superseded"),
+            template("revoked"),
+            template("expired"),
+            template("off"),
+        ),
         "dim",
     ),
 }
@@ -59,8 +101,8 @@ class FittingTable(Table):
             )
 
     def add_row(self, *cells: Any, **options: Any) -> None:
-        """Add a row; texts are data, so brackets in them are no markup."""
-        texts = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
+        """Add a row; messages are translated, and brackets in a text are no markup."""
+        texts = [Text(shown(cell)) if isinstance(cell, str) else cell for cell in cells]
         super().add_row(*texts, **options)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -107,8 +149,6 @@ def _by_rank(ranks: Sequence[int]) -> Iterator[int]:
 
 
 def _hint(hidden: Sequence[RichColumn], width: int, needed: int) -> Text:
-    from hasat.console.output import localize
-
     names = ", ".join(str(column.header) for column in hidden)
     sentence = msg(
         "Hidden in {width} columns: {names}. Widen the window to {needed}, or use --json.",
@@ -120,8 +160,8 @@ def _hint(hidden: Sequence[RichColumn], width: int, needed: int) -> Text:
 
 
 def outcome(name: str) -> Text:
-    """Return a state or an outcome in its colour; colours appear only on a terminal."""
-    return Text(name, _STYLES.get(name, ""))
+    """Return a state or an outcome, translated, in the colour that it has on a terminal."""
+    return Text(localize(name), _STYLES.get(name, ""))
 
 
 def local_time(moment: datetime | None, settings: Settings, *, seconds: bool = False) -> str:
@@ -129,4 +169,4 @@ def local_time(moment: datetime | None, settings: Settings, *, seconds: bool = F
     if moment is None:
         return "-"
     local = moment.astimezone(zone(settings.jobs.timezone))
-    return f"{local:%Y-%m-%d %H:%M:%S %Z}" if seconds else f"{local:%Y-%m-%d %H:%M %Z}"
+    return f"{format_time(local, language_of_environment(os.environ), seconds=seconds)} {local:%Z}"

@@ -22,7 +22,7 @@ import psycopg
 
 from hasat.clock import Clock, system_clock
 from hasat.errors import HasatError, UnavailableError
-from hasat.messages import msg
+from hasat.messages import join, msg
 from hasat.replica.failures import (
     Backoff,
     DifferentError,
@@ -194,7 +194,13 @@ class Replica:
 
     async def _load(self) -> None:
         """Load the newest archive; readers see the old records until it is verified."""
-        self._notify(f"Loading {self._dataset} from the newest archive of {self._server.label}.")
+        self._notify(
+            msg(
+                "Loading {dataset} from the newest archive of {server}.",
+                dataset=self._dataset,
+                server=self._server.label,
+            )
+        )
         target = await self._claimed_target()
         was = self._state
         async with self._aside():
@@ -205,7 +211,14 @@ class Replica:
         self._state = now
         self._start_over = False
         self._loaded = True
-        self._notify(f"Loaded {now.records:,} records of {self._dataset} as of change {now.seq}.")
+        self._notify(
+            msg(
+                "Loaded {records:,} records of {dataset} as of change {seq:,}.",
+                records=now.records,
+                dataset=self._dataset,
+                seq=now.seq,
+            )
+        )
 
     async def _download(self, intake: Intake) -> str:
         """Download the newest archive, resuming after breaks; return its announced SHA-256."""
@@ -258,7 +271,8 @@ class Replica:
                 await self._wait(error, pause)
 
     async def _wait(self, error: HasatError, pause: float) -> None:
-        self._notify(f"{error.message} Trying again in {pause:.0f} s." if pause else error.message)
+        retry = msg("Trying again in {pause:.0f} s.", pause=pause)
+        self._notify(join([error.message, retry]) if pause else error.message)
         await self._sleep(pause)
 
     def _report(self) -> Report:

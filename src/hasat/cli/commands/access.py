@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 from rich.console import RenderableType
-from rich.text import Text
 
 from hasat.api.keys import (
     CACHE_SECONDS,
@@ -87,9 +86,14 @@ def create(
     key, token = run_with_store(context.get_settings(ctx), create, creates=True)
     if not json:
         output.note(
-            f"Key {key.id} for {key.name!r} ({key.scope}). Store it now: it is not shown again."
+            msg(
+                "Key {key_id} for {name!r} ({scope}). Store it now: it is not shown again.",
+                key_id=key.id,
+                name=key.name,
+                scope=key.scope,
+            )
         )
-    output.emit({**key.public(), "key": token}, json=json, human=lambda: Text(token))
+    output.emit({**key.public(), "key": token}, json=json, human=lambda: token)
 
 
 @app.command("list")
@@ -124,9 +128,13 @@ def limit(
     output.emit(
         changed.public(),
         json=json,
-        human=lambda: Text(
-            f"Key {changed.id} of {changed.name!r}: {shown} requests a minute. "
-            f"Running servers apply it within {CACHE_SECONDS:.0f} seconds."
+        human=lambda: msg(
+            "Key {key_id} of {name!r}: {limit} requests a minute. "
+            "Running servers apply it within {seconds:.0f} seconds.",
+            key_id=changed.id,
+            name=changed.name,
+            limit=shown,
+            seconds=CACHE_SECONDS,
         ),
     )
 
@@ -154,10 +162,13 @@ def datasets(
     output.emit(
         changed.public(),
         json=json,
-        human=lambda: Text(
-            f"Key {changed.id} of {changed.name!r} may read "
-            f"{', '.join(changed.datasets or ()) or 'all datasets'}. "
-            f"Running servers apply it within {CACHE_SECONDS:.0f} seconds."
+        human=lambda: msg(
+            "Key {key_id} of {name!r} may read {datasets}. "
+            "Running servers apply it within {seconds:.0f} seconds.",
+            key_id=changed.id,
+            name=changed.name,
+            datasets=", ".join(changed.datasets or ()) or msg("all datasets"),
+            seconds=CACHE_SECONDS,
         ),
     )
 
@@ -179,7 +190,7 @@ def show_usage(
 
     def human() -> RenderableType:
         if not found:
-            return Text("No results.")
+            return output.text([msg("No results.")])
         table = output.table(
             "day",
             "key",
@@ -195,7 +206,7 @@ def show_usage(
                 one.day.isoformat(),
                 one.name or "",
                 one.caller,
-                *(f"{count:,}" for count in counts),
+                *map(output.number, counts),
             )
         return table
 
@@ -218,9 +229,12 @@ def revoke(
     output.emit(
         key.public(),
         json=json,
-        human=lambda: Text(
-            f"Revoked key {key.id} of {key.name!r}. "
-            f"Running servers refuse it within {CACHE_SECONDS:.0f} seconds."
+        human=lambda: msg(
+            "Revoked key {key_id} of {name!r}. "
+            "Running servers refuse it within {seconds:.0f} seconds.",
+            key_id=key.id,
+            name=key.name,
+            seconds=CACHE_SECONDS,
         ),
     )
 
@@ -254,7 +268,7 @@ def audit(
 
     def human() -> RenderableType:
         if not found:
-            return Text("No results.")
+            return output.text([msg("No results.")])
         table = output.table(
             Column("record", 3, numeric=True),
             "at",
@@ -301,12 +315,13 @@ def _parse_limit(text: str) -> int | None:
 
 def _format_limit(key: ApiKey, default: int) -> str:
     limit = default if key.per_minute is None else key.per_minute
-    return f"{limit or 'unlimited'}{' (default)' if key.per_minute is None else ''}"
+    shown = output.number(limit) if limit else msg("unlimited")
+    return msg("{limit} (default)", limit=shown) if key.per_minute is None else shown
 
 
 def _table(keys: Sequence[ApiKey], settings: Settings) -> RenderableType:
     if not keys:
-        return Text("There are no keys. Create one with `hasat keys create NAME`.")
+        return output.text([msg("There are no keys. Create one with `hasat keys create NAME`.")])
     table = output.table(
         "id",
         "name",
@@ -324,7 +339,7 @@ def _table(keys: Sequence[ApiKey], settings: Settings) -> RenderableType:
             key.id,
             key.name,
             key.scope,
-            ", ".join(key.datasets or ()) or "all",
+            ", ".join(key.datasets or ()) or msg("all"),
             outcome(key.state),
             _format_limit(key, settings.serve.requests_per_minute),
             *(local_time(time, settings) for time in times),

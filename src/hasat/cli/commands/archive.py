@@ -70,7 +70,7 @@ def write(
     )
     written = run_with_store(settings, writing)
     if not written:
-        output.note(f"{wanted.name} has not changed since its newest archive.")
+        output.note(msg("{dataset} has not changed since its newest archive.", dataset=wanted.name))
     _emit(written, settings, json=json)
 
 
@@ -142,9 +142,9 @@ def _emit(archives: Sequence[Archive], settings: Settings, *, json: bool) -> Non
         for archive, one in zip(archives, listed, strict=True):
             table.add_row(
                 one["fileName"],
-                f"{one['sizeBytes']:,}",
-                f"{one['userCount']:,}",
-                f"{one['head']:,}",
+                output.number(one["sizeBytes"]),
+                output.number(one["userCount"]),
+                output.number(one["head"]),
                 local_time(archive.committed_at, settings),
             )
         return table

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from hasat.console import context, output
 from hasat.errors import SettingsError, UsageError
-from hasat.messages import msg
+from hasat.messages import join, msg
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -44,7 +44,7 @@ def show(
     def human() -> Text:
         rows = [[key, as_text(value)] for key, value in values.items()]
         if not rows:
-            return Text("No job has changed settings.")
+            return output.text([msg("No job has changed settings.")])
         if origin:
             rows = [[*row, str(origins[row[0]])] for row in rows]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
@@ -84,8 +84,10 @@ def check(ctx: typer.Context, json: output.JsonFlag = False) -> None:
     def human() -> str:
         for remark in remarks:
             output.note(remark)
-        read = f"Read {', '.join(files)}." if files else "There are no configuration files."
-        return f"The settings are valid. {read}"
+        valid = msg("The settings are valid.")
+        if not files:
+            return join([valid, msg("There are no configuration files.")])
+        return join([valid, msg("Read {files}.", files=", ".join(files))])
 
     output.emit({"problems": [], "files": files, "remarks": remarks}, json=json, human=human)
 

@@ -85,7 +85,7 @@ def migrate(
     output.emit(
         {"applied": applied},
         json=json,
-        human=lambda: _line("\n".join(applied) or "The database is up to date."),
+        human=lambda: _line("\n".join(applied) or msg("The database is up to date.")),
     )
 
 
@@ -99,7 +99,9 @@ def backup(ctx: typer.Context, file: FileArgument, json: output.JsonFlag = False
     output.emit(
         {"file": file.absolute(), "bytes": size},
         json=json,
-        human=lambda: _line(f"Backed up to {file} ({size / 1e6:.1f} MB)."),
+        human=lambda: _line(
+            msg("Backed up to {file} ({size:,.1f} MB).", file=file, size=size / 1e6)
+        ),
     )
 
 
@@ -118,7 +120,9 @@ def restore_command(
     """
     context.run_async(_restore(context.get_settings(ctx), file, replace=yes))
     output.emit(
-        {"restored": file.absolute()}, json=json, human=lambda: _line(f"Restored from {file}.")
+        {"restored": file.absolute()},
+        json=json,
+        human=lambda: _line(msg("Restored from {file}.", file=file)),
     )
 
 
@@ -139,7 +143,11 @@ def stop(
     Examples: `hasat db stop` · `hasat db stop --force`
     """
     stopped = context.run_async(_stop(context.get_settings(ctx), force=force))
-    text = "The database server has stopped." if stopped else "The database server is not running."
+    text = (
+        msg("The database server has stopped.")
+        if stopped
+        else msg("The database server is not running.")
+    )
     output.emit({"stopped": stopped}, json=json, human=lambda: _line(text))
 
 
@@ -177,7 +185,7 @@ async def _pending(settings: Settings) -> list[dict[str, Any]]:
 def _describe(pending: list[dict[str, Any]]) -> str:
     if not pending:
         return output.localize(msg("The database is up to date."))
-    lines = [f"{one['name']}  {one['reason'] or ''}".rstrip() for one in pending]
+    lines = [f"{one['name']}  {output.shown(one['reason'] or '')}".rstrip() for one in pending]
     if all(one["rolling"] for one in pending):
         end = msg("Workers and servers of the old version may run meanwhile.")
     else:
@@ -225,8 +233,11 @@ async def _carry_receipts(store: Store, receipts: CarriedReceipts | None) -> Non
         receipts.file.unlink()
         return
     output.note(
-        f"The receipts of the replaced database do not continue those of the backup; they are in "
-        f"{receipts.file}."
+        msg(
+            "The receipts of the replaced database do not continue those of the backup; they are "
+            "in {file}.",
+            file=receipts.file,
+        )
     )
 
 
@@ -248,9 +259,11 @@ async def _archive_all(settings: Settings) -> None:
                 try:
                     await write_archives(store, settings, dataset)
                 except (HasatError, OSError) as error:
-                    output.note(f"Cannot archive {dataset.name}: {error}")
+                    output.note(
+                        msg("Cannot archive {dataset}: {error}", dataset=dataset.name, error=error)
+                    )
     except HasatError as error:
-        output.note(f"Cannot archive the datasets: {error}")
+        output.note(msg("Cannot archive the datasets: {error}", error=error))
 
 
 async def _stop(settings: Settings, *, force: bool) -> bool:
@@ -265,4 +278,4 @@ async def _stop(settings: Settings, *, force: bool) -> bool:
 
 def _line(text: str) -> Text:
     """Return a line that is never wrapped, so that it can be copied."""
-    return Text(text, no_wrap=True, overflow="ignore")
+    return Text(output.shown(text), no_wrap=True, overflow="ignore")

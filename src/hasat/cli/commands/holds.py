@@ -28,6 +28,7 @@ from hasat.jobs import Run
 from hasat.jobs.approvals import apply_hold
 from hasat.jobs.foreground import run_in_foreground
 from hasat.jobs.platform_jobs import UNDO_JOB
+from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.settings.reference import plain
 from hasat.store import Store
@@ -144,7 +145,7 @@ def reject(
     output.emit(
         {"run": found.id, **hold_json(found)},
         json=json,
-        human=lambda: f"Run {found.id} is rejected.",
+        human=lambda: msg("Run {run} is rejected.", run=found.id),
     )
 
 
@@ -178,8 +179,11 @@ def hold_json(hold: Hold) -> dict[str, Any]:
 
 
 def _text(hold: Hold, settings: Settings) -> Text:
-    lines = [f"Run {hold.id} of {hold.job}: {decision_text(hold, settings)}"]
-    lines.append(f"  Held at {local_time(hold.at, settings)}.")
+    decision = decision_text(hold, settings)
+    lines = [
+        msg("Run {run} of {job}: {decision}", run=hold.id, job=hold.job, decision=decision),
+        msg("  Held at {time}.", time=local_time(hold.at, settings)),
+    ]
     if hold.machine:
-        lines.append(f"  The input is stored on {hold.machine}.")
-    return Text("\n".join([*lines, *preview_lines(hold.preview)]))
+        lines.append(msg("  The input is stored on {machine}.", machine=hold.machine))
+    return output.text([*lines, *preview_lines(hold.preview)])

@@ -33,12 +33,12 @@ from hasat.jobs.runs import (
     list_runs,
     schedule_overview,
 )
-from hasat.messages import msg
+from hasat.messages import join, msg
 from hasat.settings import Settings
 from hasat.source.installed import all_sources
 from hasat.store import Store
 
-_TRIGGERS = {"schedule": "scheduled", "hand": "manual", "retry": "retry"}
+_TRIGGERS = {"schedule": msg("scheduled"), "hand": msg("manual"), "retry": msg("retry")}
 
 app = typer.Typer(help="The schedule, the runs, and running a job now.", no_args_is_help=True)
 
@@ -83,9 +83,11 @@ def list_jobs(ctx: typer.Context, json: output.JsonFlag = False) -> None:
         )
         for entry in entries:
             job, last = entry.job, entry.last_run
-            due = local_time(entry.next_due, settings) if job.enabled else "off"
-            cron = f"{job.cron} {job.zone}" if job.cron else "manual"
-            began = local_time(last.started_at or last.queued_at, settings) if last else "never"
+            due = local_time(entry.next_due, settings) if job.enabled else msg("off")
+            cron = f"{job.cron} {job.zone}" if job.cron else msg("manual")
+            began = (
+                local_time(last.started_at or last.queued_at, settings) if last else msg("never")
+            )
             table.add_row(
                 job.name,
                 job.source or "",
@@ -167,7 +169,7 @@ def run_now(
     try:
         done = context.run_async(perform())
     except typer.Exit:
-        output.note(f"Interrupted; `hasat jobs history {name}` shows the run.")
+        output.note(msg("Interrupted; `hasat jobs history {name}` shows the run.", name=name))
         raise
     output.emit(_public(done, settings), json=json, human=lambda: _details(done, settings))
     raise typer.Exit(_EXIT.get(done.outcome or "", 1))
@@ -199,7 +201,7 @@ def history(
 
     def human() -> RenderableType:
         if not runs:
-            return Text("No results.")
+            return output.text([msg("No results.")])
         table = output.table(
             Column("run", numeric=True),
             "job",
@@ -218,7 +220,7 @@ def history(
                 local_time(run.started_at, settings),
                 local_time(run.finished_at, settings),
                 outcome(run.outcome or run.state),
-                f"{run.rows_changed:,}",
+                output.number(run.rows_changed),
                 run.message or run.error or "",
             )
         return table
@@ -290,7 +292,12 @@ def stop(
     output.emit(
         _public(stopped, settings),
         json=json,
-        human=lambda: Text(f"Run {stopped.id} of {stopped.job}: {stopped.message}"),
+        human=lambda: msg(
+            "Run {run} of {job}: {message}",
+            run=stopped.id,
+            job=stopped.job,
+            message=stopped.message,
+        ),
     )
 
 
@@ -324,11 +331,11 @@ def _emit_queued(
 
     queued, workers = context.run_async(queue_it())
     if not workers:
-        output.note("No worker is running; start one with `hasat worker` or `hasat up`.")
+        output.note(msg("No worker is running; start one with `hasat worker` or `hasat up`."))
     output.emit(
         _public(queued, settings),
         json=json,
-        human=lambda: Text(f"Run {queued.id} of {queued.job} is queued."),
+        human=lambda: msg("Run {run} of {job} is queued.", run=queued.id, job=queued.job),
     )
 
 
@@ -351,25 +358,28 @@ def with_defaults(settings: Settings, job: Job, chosen: Mapping[str, Any]) -> di
 def _details(run: Run, settings: Settings, hold: Hold | None = None) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
     rows = {
-        "run": run.id,
-        "job": run.job,
-        "outcome": outcome(run.outcome or run.state),
-        "decision": decision_text(hold, settings) if hold is not None else None,
-        "message": run.message,
-        "error": run.error,
-        "trigger": _TRIGGERS[run.trigger],
-        "worker": run.worker,
-        "attempt": run.attempt,
-        "started": local_time(run.started_at, settings, seconds=True),
-        "finished": local_time(run.finished_at, settings, seconds=True),
-        "rows changed": run.rows_changed,
-        "requests": run.requests,
-        "progress": _progress(run) if run.state != "finished" else None,
-        "detail": dumps(run.detail, ensure_ascii=False) if run.detail else None,
+        msg("run"): run.id,
+        msg("job"): run.job,
+        msg("outcome"): outcome(run.outcome or run.state),
+        msg("decision"): decision_text(hold, settings) if hold is not None else None,
+        msg("message"): run.message,
+        msg("error"): run.error,
+        msg("trigger"): _TRIGGERS[run.trigger],
+        msg("worker"): run.worker,
+        msg("attempt"): run.attempt,
+        msg("started"): local_time(run.started_at, settings, seconds=True),
+        msg("finished"): local_time(run.finished_at, settings, seconds=True),
+        msg("rows changed"): run.rows_changed,
+        msg("requests"): run.requests,
+        msg("progress"): _progress(run) if run.state != "finished" else None,
+        msg("detail"): dumps(run.detail, ensure_ascii=False) if run.detail else None,
     }
     for label, value in rows.items():
         if value is not None:
-            table.add_row(label, value if isinstance(value, Text) else Text(str(value)))
+            text = value if isinstance(value, str | Text) else str(value)
+            table.add_row(
+                output.shown(label), output.shown(text) if isinstance(text, str) else text
+            )
     return table
 
 
@@ -377,8 +387,13 @@ def _progress(run: Run) -> str | None:
     if not run.progress:
         return None
     done, total = run.progress.get("done") or 0, run.progress.get("total")
-    count = f"{done:,.0f} of {total:,.0f}" if total else f"{done:,.0f}"
-    return f"{count} {run.progress.get('note') or ''}".rstrip()
+    count = (
+        msg("{done:,.0f} of {total:,.0f}", done=done, total=total)
+        if total
+        else output.number(done, ",.0f")
+    )
+    note = run.progress.get("note")
+    return join([count, note]) if note else count
 
 
 def _public(run: Run, settings: Settings) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from hasat.console.runtime import build_catalogue, open_migrated_store
 from hasat.console.supervisor import Parent, Supervisor
 from hasat.errors import DatabaseAwayError
 from hasat.extras import is_installed, require_extra
-from hasat.messages import msg
+from hasat.messages import join, msg
 from hasat.settings import Settings
 from hasat.source.installed import check_platform_extras
 from hasat.store import Store
@@ -236,7 +236,11 @@ async def _serve_with_workers(settings: Settings, flags: Mapping[str, str]) -> N
                 await supervisor.wait_ready()
                 if not supervisor.ending and not parent.report_ready():
                     output.note(
-                        f"Hasat serves at {local_address(settings)} with {len(names)} processes"
+                        msg(
+                            "Hasat serves at {address} with {count} processes",
+                            address=local_address(settings),
+                            count=len(names),
+                        )
                     )
                 await supervisor.wait_ended()
 
@@ -270,7 +274,7 @@ async def _serve(settings: Settings, listening: socket.socket | None) -> None:
             app.state.routes.refresh()
             await listener.start()
             if not parent.report_ready():
-                output.note(f"Hasat serves at {local_address(settings)}")
+                output.note(msg("Hasat serves at {address}", address=local_address(settings)))
             await listener.wait_closed()
             await app.state.usage.write()
 
@@ -287,7 +291,7 @@ async def _worker(settings: Settings) -> None:
         parent.when_gone(worker.drain)
         async with _signals(worker.drain, worker.stop_now, parent), deliverer.running():
             if not parent.report_ready():
-                output.note(f"Hasat works on the jobs of {store.label}")
+                output.note(msg("Hasat works on the jobs of {database}", database=store.label))
             await worker.run()
 
 
@@ -351,7 +355,8 @@ async def _mcp_http(settings: Settings, operate: bool) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, listener.drain)
         await listener.start()
-        output.note(f"Hasat offers its tools at {local_address(served)}{path}")
+        where = f"{local_address(served)}{path}"
+        output.note(msg("Hasat offers its tools at {address}", address=where))
         await listener.wait_closed()
         await app.state.usage.write()
 
@@ -377,7 +382,8 @@ async def _enter_store(stack: AsyncExitStack, settings: Settings, *, for_request
             left = deadline - loop.time()
             if settings.database.url is None or left < 0:
                 raise
-            output.note(f"{error.message} Trying again for {left:.0f} seconds.")
+            retry = msg("Trying again for {seconds:.0f} seconds.", seconds=left)
+            output.note(join([error.message, retry]))
         await asyncio.sleep(pause)
         pause = min(pause * 2, 5.0)
 
@@ -395,7 +401,7 @@ async def _signals(
         seen += 1
         if seen == 1:
             if parent is None or parent.is_missing:
-                output.note("Finishing what is running; press Ctrl-C again to stop at once.")
+                output.note(msg("Finishing what is running; press Ctrl-C again to stop at once."))
             drain()
         else:
             stop_now()

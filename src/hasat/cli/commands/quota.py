@@ -1,6 +1,7 @@
 """`hasat quota`: the request budgets of the upstreams."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from json import dumps
@@ -17,9 +18,9 @@ from hasat.budget import reopen as reopen_day
 from hasat.clock import zone
 from hasat.console import context, output
 from hasat.console.runtime import open_existing_store, with_audit
-from hasat.console.tables import Column
+from hasat.console.tables import Column, outcome
 from hasat.errors import NotFoundError, UsageError
-from hasat.messages import msg
+from hasat.messages import format_time, join, language_of_environment, msg
 from hasat.settings import Settings
 from hasat.store import Store
 
@@ -102,7 +103,7 @@ async def _watch(settings: Settings, upstream: str | None, *, json: bool) -> Non
 def _render(quotas: Sequence[Quota]) -> RenderableType:
     parts: list[RenderableType] = []
     for each in quotas:
-        parts.append(Text("\n".join(_headlines(each))))
+        parts.append(output.text(_headlines(each)))
         if each.spenders or each.windows.day_limit is not None:
             parts.append(_lanes(each))
         if each.spenders:
@@ -115,37 +116,50 @@ def _render(quotas: Sequence[Quota]) -> RenderableType:
 def _headlines(quota: Quota) -> list[str]:
     w = quota.windows
     local = w.now.astimezone(zone(w.zone))
-    lines = [f"{w.upstream}  {local:%Y-%m-%d %H:%M:%S} {local.tzname()}"]
+    time = format_time(local, language_of_environment(os.environ), seconds=True)
+    lines = [f"{w.upstream}  {time} {local.tzname()}"]
     if w.shadow:
-        lines.append("  SHADOW: requests are counted, none is refused")
+        lines.append(msg("  SHADOW: requests are counted, none is refused"))
     if (limit := w.effective_limit) is not None and w.remaining is not None:
         lines.append(
-            f"  day     {_bar(limit - w.remaining, limit)} {w.spent:,} of "
-            f"{limit:,} spent, {w.remaining:,} left, target {w.target:.0%}"
+            msg(
+                "  day     {bar} {spent:,} of {limit:,} spent, {left:,} left, target {target:.0%}",
+                bar=_bar(limit - w.remaining, limit),
+                spent=w.spent,
+                limit=limit,
+                left=w.remaining,
+                target=w.target,
+            )
         )
     if w.exhausted_at:
-        until = (
-            f"re-checked at {_time(quota, w.recheck_at)}" if w.recheck_at else "until the day ends"
-        )
-        lines.append(f"  STOPPED by the upstream at {_time(quota, w.exhausted_at)}, {until}")
+        until = msg("until the day ends")
+        if w.recheck_at:
+            until = msg("re-checked at {time}", time=_time(quota, w.recheck_at))
+        stopped = _time(quota, w.exhausted_at)
+        lines.append(msg("  STOPPED by the upstream at {time}, {until}", time=stopped, until=until))
     if w.plan is not None:
-        lines.append(f"  the upstream allows {w.plan:,} a day")
+        lines.append(msg("  the upstream allows {count:,} a day", count=w.plan))
     if w.foreign_use:
-        lines.append(f"  {w.foreign_use:,} were spent by other users of the same key")
+        foreign = w.foreign_use
+        lines.append(msg("  {count:,} were spent by other users of the same key", count=foreign))
     if w.written_off:
-        lines.append(f"  {w.written_off:,} are written off after crashes of the database")
+        lost = w.written_off
+        lines.append(msg("  {count:,} are written off after crashes of the database", count=lost))
     if w.minute_limit is not None:
-        slowed = ""
-        if w.minute_rate is not None and w.minute_rate < w.minute_limit:
-            slowed = f", slowed to {w.minute_rate:.0f}"
-        lines.append(
-            f"  minute  {_bar(w.last_minute, w.minute_limit)} {w.last_minute:,} of "
-            f"{w.minute_limit:,}{slowed}"
+        minute = msg(
+            "  minute  {bar} {spent:,} of {limit:,}",
+            bar=_bar(w.last_minute, w.minute_limit),
+            spent=w.last_minute,
+            limit=w.minute_limit,
         )
+        if w.minute_rate is not None and w.minute_rate < w.minute_limit:
+            slowed = msg("slowed to {rate:.0f}", rate=w.minute_rate)
+            minute = join([minute, slowed], ", ")
+        lines.append(minute)
     if w.paused_until:
-        lines.append(f"  PAUSED until {_time(quota, w.paused_until)}")
+        lines.append(msg("  PAUSED until {time}", time=_time(quota, w.paused_until)))
     if quota.forecast is not None:
-        lines.append(f"  forecast: {quota.forecast.sentence}")
+        lines.append(msg("  forecast: {sentence}", sentence=quota.forecast.sentence))
     return lines
 
 
@@ -162,13 +176,13 @@ def _lanes(quota: Quota) -> Table:
     )
     for lane in quota.lanes:
         table.add_row(
-            f"{lane.name} (paced)" if lane.paced else lane.name,
-            f"{lane.spent:,}",
-            "" if lane.may_spend is None else f"{lane.may_spend:,}",
-            f"{lane.kept_for_others:,}",
-            f"{lane.keep:,}",
-            f"{lane.waits:,} ({lane.waited_seconds:,.0f} s)",
-            f"{lane.refusals:,}",
+            msg("{lane} (paced)", lane=lane.name) if lane.paced else lane.name,
+            output.number(lane.spent),
+            "" if lane.may_spend is None else output.number(lane.may_spend),
+            output.number(lane.kept_for_others),
+            output.number(lane.keep),
+            msg("{count:,} ({seconds:,.0f} s)", count=lane.waits, seconds=lane.waited_seconds),
+            output.number(lane.refusals),
         )
     return table
 
@@ -177,7 +191,9 @@ def _spenders(quota: Quota) -> Table:
     table = output.table("job", "lane", "spent", "requests", "refused", numeric=True)
     for each in quota.spenders:
         table.add_row(
-            each.job, each.lane, f"{each.spent:,}", f"{each.grants:,}", f"{each.refusals:,}"
+            each.job,
+            each.lane,
+            *map(output.number, (each.spent, each.grants, each.refusals)),
         )
     return table
 
@@ -185,13 +201,13 @@ def _spenders(quota: Quota) -> Table:
 def _endpoints(quota: Quota) -> Table:
     table = output.table("endpoint", "spent", "of", "state", numeric=True)
     for each in quota.endpoints:
-        state = ""
+        state: str | Text = ""
         if each.exhausted_at:
-            state = "exhausted"
+            state = outcome("exhausted")
         elif each.rest_until:
-            state = f"cooldown until {_time(quota, each.rest_until)}"
-        limit = "" if each.day_limit is None else f"{each.day_limit:,}"
-        table.add_row(each.name, f"{each.spent:,}", limit, state)
+            state = msg("cooldown until {time}", time=_time(quota, each.rest_until))
+        limit = "" if each.day_limit is None else output.number(each.day_limit)
+        table.add_row(each.name, output.number(each.spent), limit, state)
     return table
 
 

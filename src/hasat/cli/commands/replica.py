@@ -81,7 +81,7 @@ async def _run(following: "Replica", *, once: bool, verify: bool, json: bool) ->
     async with following:
         report = await (following.verify() if verify else following.catch_up())
         if verify:
-            output.note("All rows are equal to those of the server.")
+            output.note(msg("All rows are equal to those of the server."))
         _show(report, json=json)
         if once:
             return 0 if report.new or verify else NothingToDoError.exit_code
@@ -94,9 +94,13 @@ def _show(report: "Report", *, json: bool) -> None:
     output.emit(
         {**asdict(report), "new": report.new},
         json=json,
-        human=lambda: (
-            f"{report.dataset} is up to date: {report.records:,} records at change {report.seq:,}, "
-            f"{report.changes:,} changes applied."
+        human=lambda: msg(
+            "{dataset} is up to date: {records:,} records at change {seq:,}, "
+            "{changes:,} changes applied.",
+            dataset=report.dataset,
+            records=report.records,
+            seq=report.seq,
+            changes=report.changes,
         ),
     )
 

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from typer.core import TyperGroup
 
 from hasat.console import context, output
+from hasat.console.help import localize_help
 from hasat.console.simulators import (
     PortFlag,
     SeedFlag,
@@ -37,7 +38,9 @@ class _SimulatorGroup(TyperGroup):
             if one.name == cmd_name and one.command is not None:
                 single = typer.Typer()
                 single.command(cmd_name)(one.command())
-                return typer.main.get_group(single).commands[cmd_name]
+                command = typer.main.get_group(single).commands[cmd_name]
+                localize_help(command)
+                return command
         return None
 
 

@@ -29,7 +29,7 @@ from hasat.deliver.watchlists.messages import WatchMessage
 from hasat.deliver.watchlists.sender import attempt
 from hasat.errors import HasatError, NotFoundError, UsageError
 from hasat.feed.dataset import Dataset
-from hasat.messages import msg
+from hasat.messages import msg, template
 from hasat.source.installed import all_datasets
 from hasat.store import Store
 from hasat.tables import Cell, cell_text, read_table
@@ -57,7 +57,9 @@ def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
 
     def human() -> RenderableType:
         if not found:
-            return Text("No watch lists. Create one with `hasat watchlists create NAME`.")
+            return output.text(
+                [msg("No watch lists. Create one with `hasat watchlists create NAME`.")]
+            )
         table = output.table(
             "name",
             Column("owner", 3),
@@ -75,7 +77,7 @@ def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
                 one.dataset,
                 _watches(one),
                 one.mode,
-                ", ".join(channel.type for channel in one.channels) or "none",
+                ", ".join(channel.type for channel in one.channels) or msg("none"),
                 outcome(_state(one)),
                 str(one.waiting + one.collected),
             )
@@ -184,7 +186,12 @@ def create(
     output.emit(
         made.public(),
         json=json,
-        human=lambda: Text(f"{made.name} watches {_watches(made)} of {made.dataset} from now on."),
+        human=lambda: msg(
+            "{name} watches {what} of {dataset} from now on.",
+            name=made.name,
+            what=_watches(made),
+            dataset=made.dataset,
+        ),
     )
 
 
@@ -243,7 +250,9 @@ def remove(
     removing = with_audit("watchlist.keys", name, change)
     removed = run_with_store(context.get_settings(ctx), removing)
     output.emit(
-        {"removed": removed}, json=json, human=lambda: Text(f"{removed} removed from {name}.")
+        {"removed": removed},
+        json=json,
+        human=lambda: msg("{count:,} removed from {name}.", count=removed, name=name),
     )
 
 
@@ -260,7 +269,7 @@ def delete(
         await lists.delete_watchlist(store, await get_watchlist(store, name, owner))
 
     run_with_store(context.get_settings(ctx), with_audit("watchlist.delete", name, change))
-    output.emit({"deleted": name}, json=json, human=lambda: Text(f"Deleted {name}."))
+    output.emit({"deleted": name}, json=json, human=lambda: msg("Deleted {name}.", name=name))
 
 
 @app.command("test")
@@ -293,8 +302,8 @@ def send_test(
     def human() -> RenderableType:
         table = output.table("channel", "to", "result")
         for channel, result in results:
-            outcome = result.error or f"responded with {result.status}"
-            table.add_row(channel.type, Text(channel.place), Text(outcome))
+            said = result.error or msg("responded with {status}", status=result.status)
+            table.add_row(channel.type, channel.place, said)
         return table
 
     output.emit(rows, json=json, human=human)
@@ -322,7 +331,12 @@ def _add(
     output.emit(
         {"added": added, "given": total},
         json=json,
-        human=lambda: Text(f"{added} of {total} keys added to {name}; it had the others."),
+        human=lambda: msg(
+            "{added:,} of {total:,} keys added to {name}; it had the others.",
+            added=added,
+            total=total,
+            name=name,
+        ),
     )
 
 
@@ -411,11 +425,13 @@ def _spec(**values: Any) -> WatchListSpec:
 
 def _watches(one: WatchList) -> str:
     if one.filter is None:
-        return "1 key" if one.key_count == 1 else f"{one.key_count:,} keys"
+        if one.key_count == 1:
+            return msg("1 key")
+        return msg("{count:,} keys", count=one.key_count)
     return ", ".join(f"{name}={value}" for name, value in one.filter.items())
 
 
 def _state(one: WatchList) -> str:
     if one.paused:
         return "paused"
-    return "changes lost" if one.gap else "active"
+    return template("changes lost") if one.gap else "active"

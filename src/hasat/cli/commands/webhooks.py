@@ -64,10 +64,11 @@ def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
 
     def human() -> RenderableType:
         if not rows:
-            return Text(
+            none = msg(
                 "No endpoints configured. Set webhooks.enabled, and webhooks.http, webhooks.slack "
                 "or webhooks.endpoints."
             )
+            return output.text([none])
         table = output.table(
             "endpoint",
             Column("format", 3),
@@ -80,9 +81,9 @@ def list_(ctx: typer.Context, json: output.JsonFlag = False) -> None:
         for row in rows:
             table.add_row(
                 row["name"],
-                row["format"] or "not in the settings",
+                row["format"] or msg("not in the settings"),
                 row.get("host", ""),
-                ", ".join(row.get("notifyOn", [])) or "all",
+                ", ".join(row.get("notifyOn", [])) or msg("all"),
                 *(str(row[state]) for state in ("waiting", "delivered", "dead")),
             )
         return table
@@ -176,7 +177,11 @@ def replay(
     output.emit(
         {"replayed": sent},
         json=json,
-        human=lambda: Text(f"{len(sent)} queued to be sent again: {', '.join(map(str, sent))}"),
+        human=lambda: msg(
+            "{count:,} queued to be sent again: {numbers}",
+            count=len(sent),
+            numbers=", ".join(map(str, sent)),
+        ),
     )
 
 
@@ -208,7 +213,10 @@ def send_test(
     output.emit(
         {"endpoint": endpoint, "status": result.status, "error": result.error},
         json=json,
-        human=lambda: Text(result.error or f"{wanted.host} responded with {result.status}."),
+        human=lambda: (
+            result.error
+            or msg("{host} responded with {status}.", host=wanted.host, status=result.status)
+        ),
     )
     if result.error is not None:
         raise typer.Exit(1)
@@ -228,7 +236,7 @@ def _show(
 
     def human() -> RenderableType:
         if not found:
-            return Text("No results.")
+            return output.text([msg("No results.")])
         table = output.table(
             Column("number", numeric=True),
             "endpoint",

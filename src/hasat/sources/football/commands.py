@@ -228,10 +228,8 @@ def price(ctx: typer.Context, json: output.JsonFlag = False) -> None:
             made.add_row(
                 one.name,
                 output.localize(_UNITS[one.unit]),
-                f"{one.units:,}",
-                f"{one.first:,}",
-                f"{one.daily:,}",
-                f"{one.share:.1%}",
+                *map(output.number, (one.units, one.first, one.daily)),
+                output.number(one.share, ".1%"),
                 output.localize(msg("yes")) if one.on else "",
             )
         return made

@@ -14,6 +14,7 @@ from hasat.console.holds import (
     decision_text,
     preview_lines,
     run_json,
+    run_lines,
 )
 from hasat.console.runtime import (
     archive_without_workers,
@@ -30,7 +31,7 @@ from hasat.jobs import Run, run_in_foreground
 from hasat.jobs.runs import get_run, list_runs
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.sources.gib.check.command import check
+from hasat.sources.gib.check.command import check, checksum_text
 from hasat.sources.gib.settings import GibSettings
 from hasat.store import Store
 
@@ -140,7 +141,8 @@ def show(ctx: typer.Context, run: RunArgument, json: output.JsonFlag = False) ->
         text = _result_text(result)
         if held is None:
             return text
-        return Text(f"Decision: {decision_text(held, settings)}\n").append_text(text)
+        decision = msg("Decision: {decision}", decision=decision_text(held, settings))
+        return output.text([decision, ""]).append_text(text)
 
     output.emit(result, json=json, human=human)
 
@@ -186,8 +188,11 @@ def lookup(
                 if identifier in there.bodies:
                     found[one.name] = taxpayer_json(there.bodies[identifier])
         if not found:
-            names = " or ".join(one.name for one in _chosen(dataset))
-            raise not_a_taxpayer(names, identifier, then=at is not None)
+            names = [one.name for one in _chosen(dataset)]
+            where = names[0]
+            if len(names) > 1:
+                where = msg("{first} or {second}", first=names[0], second=names[1])
+            raise not_a_taxpayer(where, identifier, then=at is not None)
         return found
 
     found = context.run_async(read())
@@ -267,11 +272,22 @@ def search(
             )
             for item in result["items"]:
                 names = sorted({alias["name"] for alias in item["aliases"]})
-                more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-                table.add_row(item["identifier"], item["title"] or "", ", ".join(names[:2]) + more)
-            pages = -(-result["totalCount"] // size)
-            kind = "similar" if "similar" in result else "found"
-            parts.append(Text(f"{name}: {result['totalCount']:,} {kind}, page {page} of {pages}"))
+                aliases: str = ", ".join(names[:2])
+                if len(names) > 2:
+                    more = len(names) - 2
+                    aliases = msg("{names} and {count:,} more", names=aliases, count=more)
+                table.add_row(item["identifier"], item["title"] or "", aliases)
+            values = {
+                "dataset": name,
+                "count": result["totalCount"],
+                "page": page,
+                "pages": -(-result["totalCount"] // size),
+            }
+            if "similar" in result:
+                found = msg("{dataset}: {count:,} similar, page {page} of {pages:,}", **values)
+            else:
+                found = msg("{dataset}: {count:,} found, page {page} of {pages:,}", **values)
+            parts.append(output.text([found]))
             if result["items"]:
                 parts.append(table)
         return Group(*parts)
@@ -287,21 +303,25 @@ def _chosen(name: str | None) -> tuple[Dataset, ...]:
 
 def _card(name: str, item: dict[str, Any]) -> str:
     """Return a taxpayer as text."""
-    number = (
-        f"{item['identifierKind']}, checksum {'valid' if item['identifierValid'] else 'invalid'}"
-    )
-    lines = [
-        f"{name}: {item['title']}",
-        f"  identifier  {item['identifier']} ({number})",
-        f"  type        {item['type'] or '-'}",
-        f"  account     {item['accountType'] or '-'}",
-        f"  since       {item['firstCreationTime'] or '-'}",
+    rows = [
+        (
+            msg("identifier"),
+            msg(
+                "{identifier} ({kind}, {checksum})",
+                identifier=item["identifier"],
+                kind=item["identifierKind"],
+                checksum=checksum_text(item["identifierValid"]),
+            ),
+        ),
+        (msg("type"), item["type"] or "-"),
+        (msg("account"), item["accountType"] or "-"),
+        (msg("since"), item["firstCreationTime"] or "-"),
     ]
-    lines += [
-        f"  {alias['type']} alias    {alias['name']} (since {alias['creationTime'] or '-'})"
-        for alias in item["aliases"]
-    ]
-    return "\n".join(lines)
+    for alias in item["aliases"]:
+        since = msg("since {time}", time=alias["creationTime"] or "-")
+        label = msg("{type} alias", type=alias["type"])
+        rows.append((label, msg("{name} ({since})", name=alias["name"], since=since)))
+    return "\n".join([f"{name}: {item['title']}", *output.fields(rows)])
 
 
 def _run(settings: Settings, params: dict[str, Any], *, json: bool) -> None:
@@ -334,17 +354,25 @@ def _result(run: Run) -> dict[str, Any]:
 
 
 def _result_text(result: dict[str, Any]) -> Text:
-    lines = [f"Run {result['run']}: {result['outcome']}"]
-    if result.get("message"):
-        lines.append(result["message"])
+    lines = run_lines(result)
     for name, one in result["lists"].items():
         lines.append(
-            f"  {name} list: {one['users']:,} users, {one['rejected']:,} unreadable, "
-            f"{one.get('duplicates', 0):,} of taxpayers listed before, {one['bytes']:,} bytes"
+            msg(
+                "  {list} list: {users:,} users, {rejected:,} unreadable, "
+                "{duplicates:,} of taxpayers listed before, {bytes:,} bytes",
+                list=name,
+                duplicates=one.get("duplicates", 0),
+                **{count: one[count] for count in ("users", "rejected", "bytes")},
+            )
         )
     for name, one in result["datasets"].items():
+        counts = ("added", "modified", "removed", "total", "head")
         lines.append(
-            f"  {name}: {one['added']:,} added, {one['modified']:,} modified, "
-            f"{one['removed']:,} removed; {one['total']:,} in total, change {one['head']:,}"
+            msg(
+                "  {dataset}: {added:,} added, {modified:,} modified, {removed:,} removed; "
+                "{total:,} in total, change {head:,}",
+                dataset=name,
+                **{count: one[count] for count in counts},
+            )
         )
-    return Text("\n".join([*lines, *preview_lines(result.get("preview", {}))]))
+    return output.text([*lines, *preview_lines(result.get("preview", {}))])

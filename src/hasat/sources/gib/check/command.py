@@ -10,7 +10,7 @@ from rich.text import Text
 from hasat.console import context, output
 from hasat.console.runtime import open_existing_store
 from hasat.errors import UsageError
-from hasat.messages import language_of_environment, msg
+from hasat.messages import join, language_of_environment, msg
 from hasat.settings import Settings
 
 if TYPE_CHECKING:
@@ -124,33 +124,47 @@ def _check_file(
 
 def _summary(done: "CheckedCustomers", out: Path) -> str:
     counts = done.counts
-    where = f"column {done.column}" + (f" of sheet {done.sheet}" if done.sheet else "")
-    lines = [
-        f"{counts.rows:,} records checked ({where}), written to {out}",
-        f"  e-Fatura   {counts.einvoice:,}",
-        f"  e-Arşiv    {counts.not_registered:,}",
-        f"  malformed  {counts.malformed:,}",
-        f"  empty      {counts.empty:,}",
+    where = msg("column {column}", column=done.column)
+    if done.sheet:
+        where = msg("column {column} of sheet {sheet}", column=done.column, sheet=done.sheet)
+    first = msg(
+        "{count:,} records checked ({where}), written to {file}",
+        count=counts.rows,
+        where=where,
+        file=out,
+    )
+    rows: list[tuple[str, str]] = [
+        ("e-Fatura", output.number(counts.einvoice)),
+        ("e-Arşiv", output.number(counts.not_registered)),
+        (msg("malformed"), output.number(counts.malformed)),
+        (msg("empty"), output.number(counts.empty)),
     ]
     if done.other_sheets:
-        lines.append(f"  not read   {', '.join(done.other_sheets)}")
-    return "\n".join(lines)
+        rows.append((msg("not read"), ", ".join(done.other_sheets)))
+    return "\n".join([output.shown(first), *output.fields(rows)])
 
 
 def _card(answer: dict[str, Any]) -> str:
     """Return an answer as text."""
-    checksum = "valid" if answer["valid"] else "invalid"
-    lines = [
-        f"{answer['identifier']}: {answer['invoiceKind']}",
-        f"  title      {answer['title'] or '-'}",
-        f"  number     {answer['kind'] or 'as in the list'}, checksum {checksum}",
+    number = [answer["kind"] or msg("as in the list"), checksum_text(answer["valid"])]
+    rows: list[tuple[str, str]] = [
+        (msg("title"), answer["title"] or "-"),
+        (msg("number"), join(number, ", ")),
     ]
     for label, one in (("e-Fatura", answer["einvoice"]), ("e-İrsaliye", answer["edespatch"])):
-        if one["registered"]:
-            lines.append(f"  {label:<10} registered since {one['since'] or '-'}")
-            lines.append(f"             send to {one['sendTo'] or '- (no receiver alias)'}")
-            lines += [f"             or to   {alias['alias']}" for alias in one["aliases"][1:]]
-        else:
-            lines.append(f"  {label:<10} not registered")
-    lines.append(f"  as of      {answer['version']['committedAt']}")
-    return "\n".join(lines)
+        if not one["registered"]:
+            rows.append((label, msg("not registered")))
+            continue
+        rows.append((label, msg("registered since {time}", time=one["since"] or "-")))
+        alias = one["sendTo"] or msg("- (no receiver alias)")
+        rows.append(("", msg("send to {alias}", alias=alias)))
+        others = (alias["alias"] for alias in one["aliases"][1:])
+        rows += [("", msg("or to   {alias}", alias=other)) for other in others]
+    rows.append((msg("as of"), answer["version"]["committedAt"]))
+    title = f"{answer['identifier']}: {answer['invoiceKind']}"
+    return "\n".join([title, *output.fields(rows)])
+
+
+def checksum_text(valid: bool) -> str:
+    """Return whether the checksum of an identifier is right."""
+    return msg("checksum valid") if valid else msg("checksum invalid")

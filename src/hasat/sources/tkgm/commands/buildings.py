@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from hasat.console import context, output
 from hasat.console.runtime import open_migrated_store
@@ -57,10 +56,15 @@ def buildings(
 
 def _render(number: "ParcelKey", record: dict[str, Any]) -> RenderableType:
     mahalle, ada, parsel = number
-    title = f"{mahalle}/{ada}/{parsel}: {record['unitCount']} units in {len(record['blocks'])}"
+    title = msg(
+        "{parcel}: {units:,} units in {blocks:,} blocks",
+        parcel=f"{mahalle}/{ada}/{parsel}",
+        units=record["unitCount"],
+        blocks=len(record["blocks"]),
+    )
     table = output.table("block", "no", "floor", "entrance", "use")
     for block in record["blocks"]:
         for unit in block["units"]:
             texts = (block["blok"], *(unit[name] for name in ("no", "kat", "giris", "nitelik")))
             table.add_row(*(str(text or "") for text in texts))
-    return Group(Text(f"{title} blocks"), table)
+    return Group(output.text([title]), table)

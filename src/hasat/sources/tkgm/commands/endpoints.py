@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from hasat.console import context, output
 from hasat.console.runtime import open_migrated_store, run_with_store, with_audit
@@ -80,8 +79,11 @@ async def serve_endpoint(settings: Settings) -> None:
         await listener.start()
         if not parent.report_ready():
             output.note(
-                f"The endpoint is ready at http://{wanted.host}:{wanted.port}, up to "
-                f"{settings.section(TkgmSettings).registry.daily:,} points a day."
+                msg(
+                    "The endpoint is ready at {address}, up to {count:,} points a day.",
+                    address=f"http://{wanted.host}:{wanted.port}",
+                    count=settings.section(TkgmSettings).registry.daily,
+                )
             )
         await ended.wait()
         listener.drain()
@@ -141,7 +143,8 @@ def _document(report: "EndpointReport") -> dict[str, Any]:
 
 def _render(reports: "Sequence[EndpointReport]") -> RenderableType:
     if not reports:
-        return Text("No endpoint was used yet. List them in a workers.json (docs/how-to/tkgm.md).")
+        none = msg("No endpoint was used yet. List them in a workers.json (docs/how-to/tkgm.md).")
+        return output.text([none])
     table = output.table(
         "endpoint",
         Column("ok", 1),
@@ -159,14 +162,18 @@ def _render(reports: "Sequence[EndpointReport]") -> RenderableType:
         usual = latencies.get("single") or next(iter(latencies.values()), {})
         cooldown = ""
         if report.rest_until is not None:
-            cooldown = f"cooldown until {report.rest_until:%H:%M:%S} UTC: {report.rest_cause}"
+            cooldown = msg(
+                "cooldown until {time} UTC: {cause}",
+                time=f"{report.rest_until:%H:%M:%S}",
+                cause=report.rest_cause,
+            )
         table.add_row(
             report.url,
-            f"{report.successes:,}",
-            f"{report.failures:,}",
-            f"{report.hedges:,}",
-            f"{report.hedges_won:,}",
-            f"{report.points:,}",
+            output.number(report.successes),
+            output.number(report.failures),
+            output.number(report.hedges),
+            output.number(report.hedges_won),
+            output.number(report.points),
             _milliseconds(usual.get(0.5)),
             _milliseconds(usual.get(0.99)),
             cooldown,
@@ -174,15 +181,17 @@ def _render(reports: "Sequence[EndpointReport]") -> RenderableType:
     first = reports[0]
     if first.upstream_rest_until is None:
         return table
+    closed = msg(
+        "All endpoints failed alike, so no request is sent until {time} UTC: {cause}. "
+        "`hasat tkgm workers --reset` ends this.",
+        time=f"{first.upstream_rest_until:%H:%M:%S}",
+        cause=first.upstream_rest_cause,
+    )
     return Group(
         table,
-        Text(
-            f"All endpoints failed alike, so no request is sent until "
-            f"{first.upstream_rest_until:%H:%M:%S} UTC: {first.upstream_rest_cause}. "
-            "`hasat tkgm workers --reset` ends this."
-        ),
+        output.text([closed]),
     )
 
 
 def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1000:,.0f} ms"
+    return "" if seconds is None else msg("{count:,.0f} ms", count=seconds * 1000)

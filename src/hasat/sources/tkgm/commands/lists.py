@@ -10,7 +10,7 @@ from rich.text import Text
 from hasat.console import context, output
 from hasat.console.runtime import open_migrated_store
 from hasat.errors import UsageError
-from hasat.messages import language_of_environment, msg
+from hasat.messages import join, language_of_environment, msg
 from hasat.sources.tkgm.settings import TkgmSettings
 
 if TYPE_CHECKING:
@@ -104,12 +104,18 @@ def list_parcels(
 
 def _render(document: dict[str, Any]) -> Text:
     lines = [
-        f"{document['found']:,} of {document['rows']:,} rows have a parcel; "
-        f"{document['notFound']:,} have none, {document['unanswered']:,} got no response.",
-        f"The result is in {document['file']}.",
+        msg(
+            "{found:,} of {rows:,} rows have a parcel; {missing:,} have none, {unanswered:,} got "
+            "no response.",
+            found=document["found"],
+            rows=document["rows"],
+            missing=document["notFound"],
+            unanswered=document["unanswered"],
+        ),
+        msg("The result is in {file}.", file=document["file"]),
     ]
-    if document["missingFile"]:
-        lines.append(f"The rows without a parcel are in {document['missingFile']}.")
+    if file := document["missingFile"]:
+        lines.append(msg("The rows without a parcel are in {file}.", file=file))
     if document["message"]:
-        lines.append(f"{document['message']} The same command resumes.")
-    return Text("\n".join(lines))
+        lines.append(join([document["message"], msg("The same command resumes.")]))
+    return output.text(lines)

@@ -248,7 +248,7 @@ def export(
     output.emit(
         {"file": str(out), "parcels": count},
         json=json,
-        human=lambda: f"{count:,} parcels are in {out}.",
+        human=lambda: msg("{count:,} parcels are in {file}.", count=count, file=out),
     )
 
 
@@ -323,12 +323,12 @@ def _render_parcel(feature: dict[str, Any]) -> Text:
         str(properties[name]) for name in ("ilAd", "ilceAd", "mahalleAd") if properties.get(name)
     )
     area = properties.get("alan")
-    lines = [f"{properties.get('adaNo')}/{properties.get('parselNo')}  {where}"]
-    lines.append(
-        f"{properties.get('nitelik') or ''}  {area if area is not None else '?'} m²".strip()
-    )
-    lines.append(f"fetched at {properties['fetchedAt'][:19].replace('T', ' ')} UTC")
-    return Text("\n".join(lines))
+    lines = [
+        f"{properties.get('adaNo')}/{properties.get('parselNo')}  {where}",
+        f"{properties.get('nitelik') or ''}  {area if area is not None else '?'} m²".strip(),
+        msg("fetched at {time} UTC", time=properties["fetchedAt"][:19].replace("T", " ")),
+    ]
+    return output.text(lines)
 
 
 def area_of(settings: Settings, text: str) -> "Outline":

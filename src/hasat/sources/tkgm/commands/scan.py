@@ -14,7 +14,7 @@ from hasat.errors import OutOfQuotaError, UsageError
 from hasat.feed.holds import GuardError
 from hasat.fetch import RequestContext
 from hasat.jobs.approvals import hold_command
-from hasat.messages import msg
+from hasat.messages import join, msg
 from hasat.settings import Settings
 from hasat.sources.tkgm.export import check_extension, export, export_unknown, without_parcels
 from hasat.sources.tkgm.geometry import geodesic_area
@@ -105,17 +105,18 @@ async def run_scan(
         if request.method == "grid" and not only_estimate:
             check_budget(round(km2 * 1e6 / request.step**2))
         scan.on_forecast = None if only_estimate else show_forecast
-        code, message, hold = 0, None, None
+        code, hold = 0, None
+        message: str | None = None
         try:
             if only_estimate:
                 result_forecast = await scan.run_sample()
             elif not (await scan.run()).complete:
-                code, message = _INCOMPLETE, "Stopped at --max-queries."
+                code, message = _INCOMPLETE, msg("Stopped at --max-queries.")
         except GuardError as error:
             params = {"area": mapping(request.area), "quality": request.quality}
             hold = await hold_command(store, settings, SCAN, params, error)
             code = error.exit_code
-            message = f"{error.message} `hasat holds show {hold}` shows them."
+            message = join([error.message, msg("`hasat holds show {hold}` shows them.", hold=hold)])
         except OutOfQuotaError as error:
             code, message = error.exit_code, str(error)
         progress = await scan.progress()
@@ -172,41 +173,50 @@ def _progress() -> Iterator[Callable[[ScanProgress], Awaitable[None]] | None]:
 
 def render_scan(result: dict[str, Any]) -> Text:
     """Return the result of a scan as text."""
-    lines = []
+    lines: list[str] = []
     if result["onlyEstimate"]:
         lines.append(_render_estimate(result))
     else:
-        state = "complete" if result["complete"] else "not complete"
         lines.append(
-            f"Scan {result['scan']} is {state}: {result['parcels']:,} parcels, "
-            f"{result['questions']:,} queries now, {result['knownBefore']:,} before."
+            msg(
+                "Scan {scan} is {state}: {parcels:,} parcels, {now:,} queries now, "
+                "{before:,} before.",
+                scan=result["scan"],
+                state=msg("complete") if result["complete"] else msg("not complete"),
+                parcels=result["parcels"],
+                now=result["questions"],
+                before=result["knownBefore"],
+            )
         )
-        changes = result["changes"]
         lines.append(
-            f"{changes['added']:,} added, {changes['modified']:,} modified, "
-            f"{changes['removed']:,} removed."
+            msg("{added:,} added, {modified:,} modified, {removed:,} removed.", **result["changes"])
         )
-        if result["unanswered"]:
-            lines.append(f"{result['unanswered']:,} queries without a response were left out.")
+        if count := result["unanswered"]:
+            lines.append(msg("{count:,} queries without a response were left out.", count=count))
         lines += _render_completeness(result)
     if result["message"]:
-        resumes = "" if result["complete"] else " The same command resumes the scan."
-        lines.append(f"{result['message']}{resumes}")
-    if result["file"]:
-        lines.append(f"{result['exported']:,} parcels of the area written to {result['file']}.")
-    if result["unknownFile"]:
+        resumes = [] if result["complete"] else [msg("The same command resumes the scan.")]
+        lines.append(join([result["message"], *resumes]))
+    if file := result["file"]:
+        count = result["exported"]
+        lines.append(
+            msg("{count:,} parcels of the area written to {file}.", count=count, file=file)
+        )
+    if file := result["unknownFile"]:
         count = result["unknown"]
-        lines.append(f"{count:,} areas that are still unknown: {result['unknownFile']}.")
-    if result["picture"]:
-        lines.append(f"Picture: {result['picture']}.")
-    return Text("\n".join(lines))
+        lines.append(msg("{count:,} areas that are still unknown: {file}.", count=count, file=file))
+    if file := result["picture"]:
+        lines.append(msg("Picture: {file}.", file=file))
+    return output.text(lines)
 
 
 def _render_estimate(result: dict[str, Any]) -> str:
     if result["forecast"] is None:
-        return "No estimate: the area is too small for a sample, or the method is grid."
+        return msg("No estimate: the area is too small for a sample, or the method is grid.")
     text = forecast_text(Forecast(**result["forecast"]), result["quotaLeft"])
-    return f"{text} This took {result['questions']:,} queries, whose responses are stored."
+    count = result["questions"]
+    cost = msg("This took {count:,} queries, whose responses are stored.", count=count)
+    return join([text, cost])
 
 
 def _render_completeness(result: dict[str, Any]) -> list[str]:
@@ -215,20 +225,22 @@ def _render_completeness(result: dict[str, Any]) -> list[str]:
         return []
     if result["complete"]:
         if share is None:
-            return ["No parcel found. Check the coordinates: longitude comes first."]
+            return [msg("No parcel found. Check the coordinates: longitude comes first.")]
         return _render_claim(share, result)
     return [
-        f"About {estimate['expected']:,.0f} parcels in total ({estimate['low']:,.0f} to "
-        f"{estimate['high']:,.0f}), {estimate['questions_left']:,} queries left."
+        msg(
+            "About {expected:,.0f} parcels in total ({low:,.0f} to {high:,.0f}), "
+            "{questions_left:,} queries left.",
+            **{name: estimate[name] for name in ("expected", "low", "high", "questions_left")},
+        )
     ]
 
 
 def _render_claim(share: dict[str, Any], result: dict[str, Any]) -> list[str]:
     """Return what the scan claims, why, and whether its first estimate held."""
     if "audit" not in share:
-        return ["The parcels found are too small to claim that none is missing."]
-    lines = [output.localize(text) for text in claim_texts(share)]
+        return [msg("The parcels found are too small to claim that none is missing.")]
+    lines: list[str] = [*claim_texts(share)]
     if result["firstEstimate"] in ("too low", "too high"):
-        text = first_estimate_text(result["forecast"], result["firstEstimate"])
-        lines.append(output.localize(text))
+        lines.append(first_estimate_text(result["forecast"], result["firstEstimate"]))
     return lines

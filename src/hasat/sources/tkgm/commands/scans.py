@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
-from rich.text import Text
 
 from hasat.console import context, output
 from hasat.console.runtime import run_with_store, with_audit
 from hasat.console.tables import local_time
+from hasat.messages import msg
 
 if TYPE_CHECKING:
     from hasat.settings import Settings
@@ -71,19 +71,20 @@ def _render(
     rows: list[dict[str, Any]], deleted: int | None, settings: "Settings"
 ) -> RenderableType:
     if deleted is not None:
-        return Text(f"Scan {deleted} is deleted. Its parcels are still stored.")
+        text = msg("Scan {scan} is deleted. Its parcels are still stored.", scan=deleted)
+        return output.text([text])
     if not rows:
-        return Text("No scans yet. `hasat tkgm scan` starts one.")
+        return output.text([msg("No scans yet. `hasat tkgm scan` starts one.")])
     table = output.table("scan", "started", "km²", "queries", "parcels", "at least", "area")
     for row in rows:
-        at_least = "" if row["atLeast"] is None else f"{row['atLeast']:.1%}"
-        state = at_least if row["finishedAt"] else "not complete"
+        at_least = "" if row["atLeast"] is None else output.number(row["atLeast"], ".1%")
+        state = at_least if row["finishedAt"] else msg("not complete")
         table.add_row(
             str(row["id"]),
             local_time(row["startedAt"], settings),
-            f"{row['areaKm2']:,.2f}",
-            f"{row['queries']:,}",
-            f"{row['parcels']:,}",
+            output.number(row["areaKm2"], ",.2f"),
+            output.number(row["queries"]),
+            output.number(row["parcels"]),
             state,
             ",".join(f"{side:g}" for side in row["bbox"]),
         )
