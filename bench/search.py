@@ -137,7 +137,7 @@ _TO_ASCII = str.maketrans("İIŞĞÜÖÇışğüöç", "iisguocisguoc")
 
 
 def misspell(words: Sequence[str], dice: random.Random) -> str:
-    """Leave out, double, change or swap a letter of the longest word."""
+    """Omit, double, change or swap a letter of the longest word."""
     wrong = list(words)
     place = max(range(len(wrong)), key=lambda n: len(wrong[n]))
     word = wrong[place]

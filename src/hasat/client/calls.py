@@ -29,7 +29,7 @@ class Call(Generic[T]):
     seconds: float = 0.0
     """Seconds that the server may wait before it responds."""
     missing: Callable[[], T] | None = None
-    """What a record that does not exist is read as; without it, that is an error."""
+    """The value for a record that does not exist; without it, that is an error."""
 
     @property
     def method(self) -> str:

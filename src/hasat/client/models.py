@@ -1,4 +1,4 @@
-"""What the server returns, as frozen values."""
+"""The responses of the server as frozen values."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -30,7 +30,7 @@ _TEXTS_OF_TYPER = {
 }
 
 
-class _UsageFormatter(typer.Context.formatter_class):
+class _UsageFormatter(typer.Context.formatter_class):  # type: ignore[misc, valid-type]
     """Writes the usage of a command with a translated label."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:

@@ -69,7 +69,7 @@ def demo_settings(address: str, folder: DemoFolder) -> dict[str, Any]:
 
 @dataclass
 class _Replay:
-    """A scene that somebody has begun again, and how many of its minutes have been shown."""
+    """A scene that was started again, and how many of its minutes have been shown."""
 
     scene: Scene
     began: datetime

@@ -321,6 +321,8 @@ async def _rows(
     conn: AsyncConnection[Any], name: str, values: dict[str, Any]
 ) -> list[dict[str, Any]]:
     async with conn.cursor(row_factory=dict_row) as cursor:
-        window = load_query("hasat.feed", "commit_window")
-        await cursor.execute(load_query("hasat.feed", name).replace("{window}", window), values)
+        query = load_query("hasat.feed", name)
+        for part in ("window", "page"):
+            query = query.replace(f"{{{part}}}", load_query("hasat.feed", f"commit_{part}"))
+        await cursor.execute(query, values)
         return await cursor.fetchall()

@@ -55,7 +55,7 @@ class Dataset:
     """Whether lists show its records; False where a search of the source decides what to show."""
     parquet_schema: Callable[[], Any] | None = field(default=None, hash=False)
     title: Callable[[Any], str | None] | None = field(default=None, hash=False)
-    """Returns the name of a record for people, from its body; pages show it beside the key."""
+    """Returns the name of a record from its body; pages show it next to the key."""
     retention_days: int = 30
     """How long changes are stored, where the source does not pass it with each run."""
     guard: Limits = field(default_factory=Limits)

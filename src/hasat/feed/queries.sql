@@ -55,18 +55,7 @@ SELECT NULL, NULL, NULL, c.*
 {window}, page AS (
     SELECT *, greatest(high - low, 0) AS total, low + %(skip)s + %(size)s AS covered FROM span
 )
-SELECT page.floor_at, page.committed_at, page.window_end, page.total,
-       CASE WHEN page.covered >= page.high THEN page.window_end
-            ELSE coalesce((SELECT v.committed_at FROM feed.version_dataset AS v
-                            WHERE v.dataset = page.dataset AND v.epoch = page.epoch
-                              AND v.committed_at > %(since)s AND v.committed_at <= page.window_end
-                              AND v.seq <= page.covered
-                            ORDER BY v.committed_at DESC LIMIT 1), %(since)s)
-       END AS until,
-       c.seq, c.kind, c.key, c.body, c.before, c.changed_at, c.version
-  FROM page
-  LEFT JOIN feed.change AS c
-    ON c.dataset = page.dataset
+{page}
    AND c.seq > page.low + %(skip)s AND c.seq <= least(page.covered, page.high)
  ORDER BY c.seq
 
@@ -110,18 +99,7 @@ SELECT NULL, NULL, NULL, c.*
                     high) AS covered
       FROM span
 )
-SELECT page.floor_at, page.committed_at, page.window_end, page.total,
-       CASE WHEN page.covered >= page.high THEN page.window_end
-            ELSE coalesce((SELECT v.committed_at FROM feed.version_dataset AS v
-                            WHERE v.dataset = page.dataset AND v.epoch = page.epoch
-                              AND v.committed_at > %(since)s AND v.committed_at <= page.window_end
-                              AND v.seq <= page.covered
-                            ORDER BY v.committed_at DESC LIMIT 1), %(since)s)
-       END AS until,
-       c.seq, c.kind, c.key, c.body, c.before, c.changed_at, c.version
-  FROM page
-  LEFT JOIN feed.change AS c
-    ON c.dataset = page.dataset
+{page}
    AND c.seq IN (SELECT seq FROM matched ORDER BY seq OFFSET %(skip)s LIMIT %(size)s)
  ORDER BY c.seq
 
@@ -145,6 +123,21 @@ WITH head AS (
                       ORDER BY v.committed_at DESC LIMIT 1), head.floor) AS high
       FROM head
 )
+
+-- name: commit_page
+-- The end of both queries: the changes of the page, and how far the pages up to this one reach.
+SELECT page.floor_at, page.committed_at, page.window_end, page.total,
+       CASE WHEN page.covered >= page.high THEN page.window_end
+            ELSE coalesce((SELECT v.committed_at FROM feed.version_dataset AS v
+                            WHERE v.dataset = page.dataset AND v.epoch = page.epoch
+                              AND v.committed_at > %(since)s AND v.committed_at <= page.window_end
+                              AND v.seq <= page.covered
+                            ORDER BY v.committed_at DESC LIMIT 1), %(since)s)
+       END AS until,
+       c.seq, c.kind, c.key, c.body, c.before, c.changed_at, c.version
+  FROM page
+  LEFT JOIN feed.change AS c
+    ON c.dataset = page.dataset
 
 -- name: commit_time
 -- The commit time of a new version: later than every earlier one, whatever the clock says.

@@ -29,7 +29,7 @@ _ANY_CHANGE = Limits(removed=0.0, modified=0.0, added=0.0)
 
 @dataclass(frozen=True)
 class Effect:
-    """What a run did to one dataset: the versions that it committed, and the changes in them."""
+    """The versions of one dataset that a run committed, and the changes in them."""
 
     dataset: Dataset
     versions: Sequence[int]

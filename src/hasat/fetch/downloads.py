@@ -1,7 +1,7 @@
 """Downloads of complete lists: conditional, resumed and retried, each request with a grant.
 
 A retry, a resumed download and every hop of a redirect are requests of their own: each takes a
-grant and is in the ledger. Beside the file, its validators (ETag, Last-Modified) are stored, so
+grant and is in the ledger. The validators of a file (ETag, Last-Modified) are stored with it, so
 that the next download is conditional; what arrived of an interrupted one is resumed by Range.
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 from hasat.feed.changes import Change
 from hasat.http.routes import dumps
 
-# The fields that tell the elements of a list apart, in the order in which they are tried.
+# The fields that identify the elements of a list, in the order in which they are tried.
 _IDENTITIES = ("id", "key", "code", "alias", "number", "name", "date", "type")
 _MAX_ELEMENTS = 2_000
 

@@ -65,7 +65,7 @@ def summarize_run(run: Run, now: datetime) -> RunSummary:
         id=run.id,
         job=run.job,
         trigger=run.trigger,
-        # A hold that somebody has decided needs no attention.
+        # A decided hold needs no attention.
         status=run.hold if run.hold and run.hold != "waiting" else run.outcome or run.state,
         queued_at=run.queued_at,
         started_at=run.started_at,

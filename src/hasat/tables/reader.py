@@ -89,7 +89,7 @@ def format_of_name(name: str) -> FileFormat:
         if ending == known:
             return known
     raise TableError(
-        msg("{name}: the ending is none of .csv, .tsv and .xlsx.", name=PurePath(name).name),
+        msg("{name} does not end with .csv, .tsv or .xlsx.", name=PurePath(name).name),
         remedy=msg("Save the file as one of these formats, and name it so."),
     )
 

@@ -443,7 +443,10 @@ def _xml_parser(
 
     def refuse(*_: object) -> None:
         raise TableError(
-            msg("{name} contains a document type declaration, as no workbook does.", name=name),
+            msg(
+                "{name} contains a document type declaration, which workbooks do not have.",
+                name=name,
+            ),
             remedy=msg("Open it in a spreadsheet and save it as .xlsx."),
         )
 

@@ -91,7 +91,7 @@ class WorkbookWriter:
         self._book.close()
 
     def _widen(self, row: Sequence[Cell]) -> None:
-        """Make room for the texts of a row, unless it is only a title."""
+        """Widen the columns for the texts of a row, unless it is only a title."""
         if len(row) < 2:
             return
         self._widths += [_MIN_WIDTH] * (min(len(row), MAX_COLUMNS) - len(self._widths))

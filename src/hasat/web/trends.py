@@ -58,7 +58,7 @@ class _State:
 async def load_trends(store: Store, now: datetime, zone: ZoneInfo) -> Mapping[str, Trend]:
     """Return the trend of every source that has data.
 
-    Numbers of changes are dense, so two versions tell how many lie between them, and no change is
+    Numbers of changes are dense, so two versions show how many lie between them, and no change is
     read.
     """
     async with store.connection() as conn:

@@ -19,7 +19,6 @@ from psycopg.types.json import Jsonb
 from typer.core import TyperGroup
 from typer.testing import CliRunner, Result
 
-from hasat.api.app import create_app
 from hasat.api.keys import create_key
 from hasat.cli import app as command_line
 from hasat.console.runtime import build_catalogue, source_migrations
@@ -44,9 +43,9 @@ from hasat.store.audit import (
 )
 from hasat.testing.database import ThrowAwayDatabase
 from hasat.testing.http import app_client
-from hasat.web import add_pages
 from hasat.web.login import MAX_REFUSALS_PER_MINUTE
 from hasat.web.site import build_site
+from support.complete_app import complete_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -179,25 +178,17 @@ def migrations() -> Sequence[MigrationSet]:
     return source_migrations()
 
 
-def app_of(settings: Settings, store: Store) -> FastAPI:
-    catalogue = build_catalogue(settings)
-    app = create_app(settings, store, catalogue, all_sources())
-    add_pages(app, settings, store, catalogue, all_sources())
-    return app
-
-
 @pytest.fixture
-async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
-    """A server on loopback, where everybody may operate."""
-    async with app_client(app_of(settings, store)) as client:
-        yield client
+def app(settings: Settings, store: Store) -> FastAPI:
+    """A server on loopback, where every caller may operate."""
+    return complete_app(settings, store)
 
 
 @pytest.fixture
 async def guarded(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
     """A server where callers need a key."""
     serve = settings.serve.model_copy(update={"host": "192.0.2.10"})
-    app = app_of(settings.model_copy(update={"serve": serve}), store)
+    app = complete_app(settings.model_copy(update={"serve": serve}), store)
     async with app_client(app) as client:
         yield client
 
@@ -236,7 +227,7 @@ async def test_every_route_that_changes_state_is_recorded(settings: Settings, st
     """A route with another method than GET is audited, or listed above with a reason."""
     names = {one.name for source in all_sources() for one in source.datasets}
     found = {}
-    for route in iter_route_contexts(app_of(settings, store).routes):
+    for route in iter_route_contexts(complete_app(settings, store).routes):
         if not (route.methods or set()) - {"GET", "HEAD"}:
             continue
         dependencies = [one.dependency for one in route.dependencies]

@@ -3,7 +3,7 @@
 import io
 import logging
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated
 
@@ -75,9 +75,8 @@ def app_of(settings: Settings, store: Store) -> FastAPI:
 
 
 @pytest.fixture
-async def client(public: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
-    async with app_client(app_of(public, store)) as client:
-        yield client
+def app(public: Settings, store: Store) -> FastAPI:
+    return app_of(public, store)
 
 
 def bearer(token: str) -> dict[str, str]:

@@ -2,32 +2,30 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 from typer.testing import CliRunner
 
 from hasat.api.app import create_app
 from hasat.budget import Budget
-from hasat.cli import app
+from hasat.cli import app as commands
 from hasat.jobs import Catalogue, platform_jobs
 from hasat.settings import Settings
 from hasat.sources.football.settings import FootballSettings, football_upstream
 from hasat.sources.tkgm.settings import tkgm_upstream
 from hasat.store import Store
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.http import app_client, undocumented_operations
+from hasat.testing.http import undocumented_operations
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
 
 @pytest.fixture
-async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
-    catalogue = Catalogue.of(platform_jobs(), settings)
-    async with app_client(create_app(settings, store, catalogue, ())) as client:
-        yield client
+def app(settings: Settings, store: Store) -> FastAPI:
+    return create_app(settings, store, Catalogue.of(platform_jobs(), settings), ())
 
 
 async def test_an_unused_budget_is_shown_as_configured(client: httpx2.AsyncClient) -> None:
@@ -77,7 +75,7 @@ async def test_the_route_describes_itself(settings: Settings, store: Store) -> N
 
 def _quota(database: ThrowAwayDatabase, home: Any, *arguments: str) -> Any:
     environ = {"HASAT_HOME": str(home), "HASAT_DATABASE_URL": database.url}
-    return CliRunner().invoke(app, ["quota", *arguments], env=environ)
+    return CliRunner().invoke(commands, ["quota", *arguments], env=environ)
 
 
 def test_the_command_prints_text_and_json(database: ThrowAwayDatabase, tmp_path: Any) -> None:

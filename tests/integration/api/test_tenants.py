@@ -13,7 +13,6 @@ from fastapi.routing import iter_route_contexts
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from hasat.api.app import create_app
 from hasat.api.keys import create_key, restrict_key, revoke_key
 from hasat.api.usage import list_usage
 from hasat.console.runtime import build_catalogue, source_migrations
@@ -25,7 +24,7 @@ from hasat.source import ToolContext
 from hasat.source.installed import all_datasets, all_sources
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import app_client
-from hasat.web import add_pages
+from support.complete_app import complete_app
 from support.feed_toys import run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -72,10 +71,7 @@ def app(settings: Settings, store: Store) -> FastAPI:
     """A server where callers need a key."""
     serve = settings.serve.model_copy(update={"host": "192.0.2.10"})
     settings = settings.model_copy(update={"serve": serve})
-    catalogue = build_catalogue(settings)
-    app = create_app(settings, store, catalogue, all_sources())
-    add_pages(app, settings, store, catalogue, all_sources())
-    return app
+    return complete_app(settings, store)
 
 
 def bearer(token: str) -> dict[str, str]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 from mcp.client import Client
 
-from hasat.api.app import create_app
 from hasat.console.runtime import build_catalogue, source_migrations
 from hasat.errors import UsageError
 from hasat.fetch.addresses import PrivateAddressError
@@ -26,8 +26,7 @@ from hasat.sources.gib.settings import GibSettings
 from hasat.sources.gib.sync.downloads import fetch_list
 from hasat.store import MigrationSet, Store
 from hasat.testing.database import ThrowAwayDatabase
-from hasat.testing.http import app_client
-from hasat.web import add_pages
+from support.complete_app import complete_app
 from support.endpoint_pool import CONTEXT, FakeBudget
 from support.processes import Commands
 
@@ -73,12 +72,8 @@ async def internal() -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
-    catalogue = build_catalogue(settings)
-    app = create_app(settings, store, catalogue, all_sources())
-    add_pages(app, settings, store, catalogue, all_sources())
-    async with app_client(app) as client:
-        yield client
+def app(settings: Settings, store: Store) -> FastAPI:
+    return complete_app(settings, store)
 
 
 @pytest.fixture
@@ -90,7 +85,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 
 async def executed(store: Store, settings: Settings, run_id: int) -> Run:
-    """Let a worker execute what is queued."""
+    """Let a worker execute the queued runs."""
     worker = Worker(build_catalogue(settings), store, settings, poll_seconds=0.05)
     working = asyncio.create_task(worker.run())
     try:

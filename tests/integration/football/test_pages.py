@@ -8,11 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from hasat.api.app import create_app
-from hasat.console.runtime import build_catalogue
-from hasat.source.installed import all_sources
 from hasat.testing.http import app_client
-from hasat.web import add_pages
+from support.complete_app import complete_app
 from support.football_api import DAY, GOAL, HOUR, NOW, Collector, StartCollector, league, match
 
 pytestmark = pytest.mark.anyio
@@ -23,9 +20,7 @@ TURKISH = {**BROWSER, "Accept-Language": "tr"}
 
 @asynccontextmanager
 async def pages_of(here: Collector) -> AsyncIterator[httpx2.AsyncClient]:
-    catalogue = build_catalogue(here.settings)
-    app = create_app(here.settings, here.store, catalogue, all_sources())
-    add_pages(app, here.settings, here.store, catalogue, all_sources())
+    app = complete_app(here.settings, here.store)
     async with app_client(app) as client:
         yield client
 

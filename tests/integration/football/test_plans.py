@@ -138,11 +138,11 @@ async def test_unlisted_leagues_are_reported_once_a_day_and_not_requested(
         for hour in range(24):
             now = NOW + hour * HOUR
             await here.database_clock.set_time(now)
-            told = [
+            texts = [
                 (await here.run(job, now)).message or ""
                 for job in ("daily_standings", "injuries_hourly", "daily_fixtures_by_date")
             ]
-            reported = [message for message in told if "does not list" in message]
+            reported = [message for message in texts if "does not list" in message]
             # The run that fetches the list of leagues reports, and names five of 48.
             assert len(reported) == (1 if hour in (0, 21) else 0), hour
             for message in reported:

@@ -1,6 +1,6 @@
 """The overview, the filters of runs, the search and the settings page."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -9,20 +9,18 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from hasat.api.app import create_app
 from hasat.api.keys import create_key
-from hasat.console.runtime import build_catalogue, source_migrations
+from hasat.console.runtime import source_migrations
 from hasat.deliver import Event, publish_event
 from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.outbox import create_deliveries, save_failure, subscribe
 from hasat.settings import Settings
-from hasat.source.installed import all_sources
 from hasat.sources.gib.datasets import DATASETS
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import app_client
-from hasat.web import add_pages
 from hasat.web.trends import load_trends
 from support import feed_toys
+from support.complete_app import complete_app
 from support.gib_lists import by_identifier, taxpayer_body
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -36,17 +34,9 @@ def migrations() -> Sequence[MigrationSet]:
     return source_migrations()
 
 
-def app_of(settings: Settings, store: Store) -> FastAPI:
-    catalogue = build_catalogue(settings)
-    app = create_app(settings, store, catalogue, all_sources())
-    add_pages(app, settings, store, catalogue, all_sources())
-    return app
-
-
 @pytest.fixture
-async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.AsyncClient]:
-    async with app_client(app_of(settings, store)) as client:
-        yield client
+def app(settings: Settings, store: Store) -> FastAPI:
+    return complete_app(settings, store)
 
 
 async def _load(store: Store, *titles: str) -> None:
@@ -209,7 +199,7 @@ async def test_settings_are_shown_with_their_origin_to_operators(
         update={"serve": settings.serve.model_copy(update={"host": "192.0.2.10"})}
     )
     _, token = await create_key(store, "reader", "read", None)
-    async with app_client(app_of(remote, store)) as reader:
+    async with app_client(complete_app(remote, store)) as reader:
         headers = {"Authorization": f"Bearer {token}"}
         assert (await reader.get("/settings.json", headers=headers)).status_code == 403
         assert "/settings" not in (await reader.get("/runs", headers=headers | BROWSER)).text

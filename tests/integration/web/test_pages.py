@@ -8,13 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import httpx2
 import pytest
-from fastapi import FastAPI
 from psycopg.types.json import Jsonb
 
-from hasat.api.app import create_app
 from hasat.api.keys import create_key, list_keys, revoke_key
 from hasat.budget import Budget
-from hasat.console.runtime import build_catalogue, source_migrations
+from hasat.console.runtime import source_migrations
 from hasat.deliver import Event, publish_event
 from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.outbox import create_deliveries, list_deliveries, save_failure, subscribe
@@ -28,9 +26,9 @@ from hasat.sources.football.settings import FootballSettings, football_upstream
 from hasat.sources.gib.datasets import DATASETS
 from hasat.store import MigrationSet, Store
 from hasat.testing.http import app_client
-from hasat.web import add_pages
 from hasat.web.site import build_site
 from support import feed_toys
+from support.complete_app import complete_app
 from support.gib_lists import by_identifier, taxpayer_body
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -69,13 +67,6 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"football": football})
 
 
-def app_of(settings: Settings, store: Store) -> FastAPI:
-    catalogue = build_catalogue(settings)
-    app = create_app(settings, store, catalogue, all_sources())
-    add_pages(app, settings, store, catalogue, all_sources())
-    return app
-
-
 def remote(settings: Settings) -> Settings:
     """Return settings of a server that requires authentication."""
     return settings.model_copy(
@@ -95,7 +86,7 @@ async def client(settings: Settings, store: Store) -> AsyncIterator[httpx2.Async
         }
     )
     await create_watchlist(store, settings, DATASETS[0], "mine", LOCAL, spec)
-    async with app_client(app_of(settings, store)) as client:
+    async with app_client(complete_app(settings, store)) as client:
         yield client
 
 
@@ -247,7 +238,7 @@ async def test_the_overview_shows_scenes_in_the_demo_only(
     assert (await client.get("/overview.json")).json()["scenes"] == []
     nine = datetime(2026, 11, 16, 9, tzinfo=UTC)
     demo = settings.demo.model_copy(update={"began": nine, "started": nine})
-    app = app_of(settings.model_copy(update={"demo": demo}), store)
+    app = complete_app(settings.model_copy(update={"demo": demo}), store)
     async with app_client(app) as client:
         page = (await _get(client, "/")).text
         scenes = (await client.get("/overview.json")).json()["scenes"]
@@ -519,7 +510,7 @@ async def test_consumers_with_a_key_are_listed_with_their_lag(
 ) -> None:
     await _fill(store)
     _, token = await create_key(store, "the shop", "operate")
-    async with app_client(app_of(remote(settings), store)) as client:
+    async with app_client(complete_app(remote(settings), store)) as client:
         client.headers["Authorization"] = f"Bearer {token}"
         assert (await client.get("/delivery.json")).json()["consumers"] == []
         cursor = (await client.get("/api/v1/einvoice/digest")).json()["cursor"]
@@ -557,7 +548,7 @@ async def test_a_key_logs_in_and_its_revocation_ends_the_session(
     settings: Settings, store: Store
 ) -> None:
     made, key = await create_key(store, "ops", "operate")
-    async with app_client(app_of(remote(settings), store)) as client:
+    async with app_client(complete_app(remote(settings), store)) as client:
         sent_away = await _get(client, "/runs?bad=1")
         assert (sent_away.status_code, sent_away.headers["location"]) == (
             303,
@@ -583,18 +574,18 @@ async def test_a_key_logs_in_and_its_revocation_ends_the_session(
         assert (await client.post("/api/v1/dead-letters/replay")).status_code == 403
         assert [one.id for one in await list_keys(store)] == [made.id]
         await revoke_key(store, made.id)
-    async with app_client(app_of(remote(settings), store), cookies=client.cookies) as later:
+    async with app_client(complete_app(remote(settings), store), cookies=client.cookies) as later:
         assert (await later.get("/runs")).json()["code"] == "key-revoked"
 
 
 async def test_logging_out_ends_the_session_on_the_server(settings: Settings, store: Store) -> None:
     _, key = await create_key(store, "ops", "operate")
-    async with app_client(app_of(remote(settings), store)) as client:
+    async with app_client(complete_app(remote(settings), store)) as client:
         await _log_in(client, key)
         cookies = dict(client.cookies)
         assert (await client.post("/logout", headers=OWN)).headers["location"] == "/login"
         assert (await _get(client, "/runs")).status_code == 303
-    async with app_client(app_of(remote(settings), store), cookies=cookies) as thief:
+    async with app_client(complete_app(remote(settings), store), cookies=cookies) as thief:
         assert (await thief.get("/runs")).status_code == 401
         assert (await _log_in(thief, next(iter(cookies.values())))).status_code == 401
 
@@ -603,7 +594,7 @@ async def test_a_read_only_key_sees_no_buttons_and_cannot_use_them(
     settings: Settings, store: Store
 ) -> None:
     _, key = await create_key(store, "reader")
-    async with app_client(app_of(remote(settings), store)) as client:
+    async with app_client(complete_app(remote(settings), store)) as client:
         await _log_in(client, key)
         page = (await _get(client, "/runs")).text
         assert "housekeeping" in page
@@ -616,7 +607,7 @@ async def test_a_read_only_key_sees_no_buttons_and_cannot_use_them(
 
 async def test_an_open_page_receives_updates(settings: Settings, store: Store) -> None:
     """Two readers of one page share one rendering, and both receive it."""
-    app = app_of(settings, store)
+    app = complete_app(settings, store)
     async with app_client(app) as client:
         page = await _get(client, "/runs")
         assert 'data-live="/runs"' in page.text

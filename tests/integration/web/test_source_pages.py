@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from hasat.api.app import create_app
-from hasat.console.runtime import build_catalogue
 from hasat.errors import SettingsError
 from hasat.messages import template
 from hasat.pages import Action, NavigationEntry, Page, PageRequest, SourcePages
@@ -15,8 +13,8 @@ from hasat.source import Source
 from hasat.source.installed import all_sources
 from hasat.store import Store
 from hasat.testing.http import app_client
-from hasat.web import add_pages
 from hasat.web.site import build_site
+from support.complete_app import complete_app
 from support.installed import installed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
@@ -94,9 +92,7 @@ async def test_the_pages_of_a_source_are_part_of_the_dashboard(
     source: Source, settings: Settings, store: Store
 ) -> None:
     with installed(bells=source):
-        catalogue = build_catalogue(settings)
-        app = create_app(settings, store, catalogue, all_sources())
-        add_pages(app, settings, store, catalogue, all_sources())
+        app = complete_app(settings, store)
     async with app_client(app) as client:
         page = (await client.get("/bells", headers=BROWSER)).text
         assert "<title>Bells · Hasat</title>" in page

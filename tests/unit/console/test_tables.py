@@ -58,7 +58,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_text_is_cut(
 
 
 def test_columns_are_hidden_by_rank_and_named() -> None:
-    # At 60 columns, neither the message nor the trigger fits beside the name of the job.
+    # At 60 columns, neither the message nor the trigger fits next to the name of the job.
     text = shown(runs(), 60)
     assert "schedule" not in text
     assert "Hidden in 60 columns: by, message." in text.replace("\n", " ")

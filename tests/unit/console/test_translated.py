@@ -44,7 +44,8 @@ def show(command, parent, name):
 show(typer.main.get_command(app), None, "hasat")
 """
 ENGLISH = re.compile(
-    r"Usage:|─ (?:Options|Arguments|Commands)|\[required\]|\[default|(?<![\w-])(?:the|with|of|and|Show)\b"
+    r"Usage:|─ (?:Options|Arguments|Commands)|\[required\]|\[default"
+    r"|(?<![\w-])(?:the|with|of|and|Show)\b"
 )
 
 
@@ -98,7 +99,13 @@ def test_the_help_of_every_command_is_turkish() -> None:
         ("en", ["name  records", "x     1,234", "1,234 keys", "held", "2026-11-19 09:05 +03"]),
         (
             "tr",
-            ["ad  kayıt sayısı", "x   1.234", "1.234 anahtar", "onay bekliyor", "19.11.2026 09:05 +03"],
+            [
+                "ad  kayıt sayısı",
+                "x   1.234",
+                "1.234 anahtar",
+                "onay bekliyor",
+                "19.11.2026 09:05 +03",
+            ],
         ),
     ],
 )

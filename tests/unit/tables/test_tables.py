@@ -300,7 +300,7 @@ def test_a_minimal_workbook(tmp_path: Path) -> None:
         ("list.xlsx", b"<html><table></table></html>", "a web page"),
         ("list.xlsx", b"%PDF-1.7", "a PDF"),
         ("list.xlsx", bytes.fromhex("d0cf11e0a1b11ae1"), "an old workbook"),
-        ("list.xls", b"x", "none of .csv, .tsv and .xlsx"),
+        ("list.xls", b"x", "does not end with .csv, .tsv or .xlsx"),
         ("list.xlsx", _zip(**{"word/document.xml": b"<x/>"}), "a ZIP file, but not a workbook"),
         ("list.xlsx", _zip(**{"content.xml": b"<x/>"}), "an OpenDocument file"),
         ("list.xlsx", _zip(**{"xl/workbook.bin": b"x"}), "a binary workbook"),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from hasat.api.routes.jobs import RUN, RunResponse
+from hasat.api.routes.jobs import RunResponse, queued_responses
 from hasat.errors import ConflictError, NotFoundError
 from hasat.feed.holds import get_hold, list_holds, reject_hold
 from hasat.http.routes import (
@@ -122,18 +122,7 @@ async def hold(number: Number, store: StoreDep) -> HoldResponse:
     status_code=202,
     summary="Approve a held run",
     dependencies=[audited("hold.approve")],
-    responses={
-        202: {
-            "description": "Queued; `Location` is the run.",
-            "content": {"application/json": {"example": RUN}},
-            "headers": {"Location": {"schema": {"type": "string"}}},
-        },
-        **{
-            status: declared
-            for status, declared in declare_responses(None, NotFoundError, ConflictError).items()
-            if status != 200
-        },
-    },
+    responses=queued_responses(NotFoundError, ConflictError),
 )
 async def approve(
     number: Number,

@@ -7,8 +7,15 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from hasat.errors import AlreadyRunningError, NotFoundError, UsageError
-from hasat.http.routes import CamelModel, StorableText, StoreDep, audited, declare_responses
+from hasat.errors import AlreadyRunningError, HasatError, NotFoundError, UsageError
+from hasat.http.routes import (
+    CamelModel,
+    StorableText,
+    StoreDep,
+    audited,
+    declare_problems,
+    declare_responses,
+)
 from hasat.jobs import Job
 from hasat.jobs.catalogue import param_types
 from hasat.jobs.queue import queue_run
@@ -152,6 +159,16 @@ _JOB = {
 }
 
 
+def queued_responses(*errors: type[HasatError]) -> dict[int | str, dict[str, Any]]:
+    """Declare the responses of a route that queues a run."""
+    queued = {
+        "description": "Queued; `Location` is the run.",
+        "content": {"application/json": {"example": RUN}},
+        "headers": {"Location": {"schema": {"type": "string"}}},
+    }
+    return {202: queued, **declare_problems(*errors)}
+
+
 @router.get("/jobs", summary="Jobs", responses=declare_responses({"jobs": [_JOB]}))
 async def jobs(request: Request, store: StoreDep) -> JobsResponse:
     """Every job with its parameters, its next due time and its last run."""
@@ -164,20 +181,7 @@ async def jobs(request: Request, store: StoreDep) -> JobsResponse:
     status_code=202,
     summary="Queue a run for the next free worker",
     dependencies=[audited("run.queue")],
-    responses={
-        202: {
-            "description": "Queued; `Location` is the run.",
-            "content": {"application/json": {"example": RUN}},
-            "headers": {"Location": {"schema": {"type": "string"}}},
-        },
-        **{
-            status: declared
-            for status, declared in declare_responses(
-                None, UsageError, NotFoundError, AlreadyRunningError
-            ).items()
-            if status != 200
-        },
-    },
+    responses=queued_responses(UsageError, NotFoundError, AlreadyRunningError),
 )
 async def queue(
     name: Name, request: Request, response: Response, store: StoreDep, new: NewRun | None = None

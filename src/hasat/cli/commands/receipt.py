@@ -92,7 +92,10 @@ def _read_receipt(file: Path) -> str:
         return data.decode("ascii")
     except UnicodeDecodeError as error:
         raise InvalidReceiptError(
-            msg("It is not a compact JWS: byte {place} is not a letter of it.", place=error.start)
+            msg(
+                "It is not a compact JWS: byte {place} is not a base64url character.",
+                place=error.start,
+            )
         ) from error
 
 

@@ -17,7 +17,7 @@ from hasat.pages.differences import ChangeRow, describe_change
 from hasat.store.queries import load_query
 
 _PAGE_SIZE = 50
-# A filter reads so many changes at most for one page; the next page continues behind them.
+# A filter reads at most this many changes for one page; the next page continues after them.
 _MAX_READ = 20_000
 _NUMBER_OF: Mapping[str, int] = {kind: number for number, kind in KINDS.items()}
 

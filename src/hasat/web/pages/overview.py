@@ -264,7 +264,7 @@ async def replay_scene(request: PageRequest) -> str:
     scenes = dict(enumerate(all_scenes(), 1)) if address else {}
     scene = scenes.get(number or 0)
     if scene is None or scene.replay is None:
-        raise NotFoundError(msg("There is no such scene of the demo."))
+        raise NotFoundError(msg("The demo has no such scene."))
     try:
         async with httpx2.AsyncClient(trust_env=False) as client:
             response = await client.post(f"{address}{REPLAY_PATH}/{number}")

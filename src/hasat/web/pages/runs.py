@@ -168,7 +168,7 @@ class RunPage:
     log: Sequence[StoredLine]
     hold: Hold | None
     effects: Sequence[Effect]
-    """What the held run would change in each dataset."""
+    """The changes that the held run would make in each dataset."""
     confirm: int
     """The number to type for an approval; 0 if nothing is asked."""
     removals: bool
@@ -374,9 +374,7 @@ async def _waiting_hold(request: PageRequest) -> Hold:
     async with request.store.connection() as conn:
         hold = await waiting_hold(conn, _number(request))
     if not request.text("reason"):
-        raise UsageError(
-            msg("The reason is missing."), remedy=msg("Go back and write why you decide so.")
-        )
+        raise UsageError(msg("The reason is missing."), remedy=msg("Go back and give a reason."))
     return hold
 
 

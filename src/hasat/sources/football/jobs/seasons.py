@@ -14,7 +14,7 @@ from hasat.store.queries import load_query
 
 _PACKAGE = "hasat.sources.football"
 _LEAGUES_AGE = timedelta(hours=20)
-# A run names so many unlisted seasons.
+# The number of unlisted seasons that a run names.
 _MAX_SENTENCES = 5
 # Refusals depend on the plan, which rarely changes.
 _REFUSED_COOLDOWN = timedelta(days=1)

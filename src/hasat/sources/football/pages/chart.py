@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 WIDTH, HEIGHT = 960, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 190, 14, HEIGHT - 28
-# So many lines have a colour of their own.
+# The number of lines that have a colour of their own.
 _EMPHASISED = 5
 _LABEL_HEIGHT = 15
 _MAX_TICKS = 12

@@ -26,7 +26,7 @@ class Event:
     kind: str
     """goal, missed, yellow, red, substitution, var or other."""
     text: str
-    """What the API calls it."""
+    """Its name in the API."""
     player: str | None
     assist: str | None
     comments: str | None

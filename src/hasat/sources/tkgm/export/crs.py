@@ -26,7 +26,7 @@ def check_crs(text: str) -> str:
         crs = None
     if crs is None or not (crs.is_projected or crs.is_geographic):
         raise UsageError(
-            msg("{text!r} is no coordinate reference system of maps.", text=text),
+            msg("{text!r} is not a coordinate reference system for maps.", text=text),
             remedy=msg("Give an EPSG code, such as EPSG:5255 for TUREF / TM33."),
         )
     return str(name)

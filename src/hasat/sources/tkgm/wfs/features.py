@@ -84,9 +84,9 @@ def _json_features(body: bytes) -> Iterator[_Feature]:
         features = json.loads(body)["features"]
         pairs = [(one.get("properties") or {}, one.get("geometry"), one) for one in features]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise BrokenAnswerError(msg("The response of the service is no feature collection.")) from (
-            error
-        )
+        raise BrokenAnswerError(
+            msg("The response of the service is not a feature collection.")
+        ) from (error)
     for properties, geometry, one in pairs:
         yield properties, geometry, json.dumps(one).encode()
 
@@ -97,7 +97,7 @@ def _gml_features(body: bytes) -> Iterator[_Feature]:
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise BrokenAnswerError(msg("The response of the service is not XML.")) from error
     if local_name(root) != "FeatureCollection":
-        raise BrokenAnswerError(msg("The response of the service is no feature collection."))
+        raise BrokenAnswerError(msg("The response of the service is not a feature collection."))
     for member in root:
         if local_name(member) in ("featureMember", "featureMembers", "member"):
             for feature in member:
