@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from hasat.api.authentication import check_authentication_configured
-from hasat.deliver.sink_state import REMEDY, describe_degraded, load_sink_states
+from hasat.deliver.jetstream_state import REMEDY, describe_degraded, load_stream_states
 from hasat.errors import HasatError
 from hasat.extras import EXTRAS, explain_install, explain_missing, is_installed
 from hasat.jobs import Catalogue
@@ -164,7 +164,7 @@ async def check_database(
     else:
         found.append(Finding("locks", "ok", msg("No session is stuck and no job is blocked")))
     found.append(await _receipts(store))
-    if streams := await load_sink_states(store, settings):
+    if streams := await load_stream_states(store, settings):
         if degraded := describe_degraded(streams):
             found.append(Finding("nats", "warning", degraded, REMEDY))
         else:

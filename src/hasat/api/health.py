@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from hasat.api.problems import hide_database_details
-from hasat.deliver.sink_state import describe_degraded, load_sink_states
+from hasat.deliver.jetstream_state import describe_degraded, load_stream_states
 from hasat.errors import DatabaseError, HasatError
 from hasat.feed.archive import Storage
 from hasat.feed.archive.catalog import failures
@@ -300,7 +300,7 @@ async def _blocked_jobs(store: Store) -> Check | None:
 
 async def _nats_streams(store: Store, settings: Settings, *, with_error: bool) -> Check | None:
     """Return whether NATS has every change; None if nothing is published there."""
-    states = await load_sink_states(store, settings)
+    states = await load_stream_states(store, settings)
     if not states:
         return None
     degraded = describe_degraded(states, with_error=with_error)

@@ -41,8 +41,8 @@ from hasat.api.diagnostics import disk_folders
 from hasat.api.health import SingleFlight
 from hasat.api.usage import total_usage
 from hasat.budget import Quota
+from hasat.deliver.jetstream_state import load_stream_states
 from hasat.deliver.outbox import count_deliveries
-from hasat.deliver.sink_state import load_sink_states
 from hasat.errors import DatabaseError
 from hasat.http.routes import (
     declare_responses,
@@ -432,9 +432,9 @@ async def sink_metrics(store: Store, settings: Settings) -> Iterable[Metric]:
     )
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            states = await load_sink_states(store, settings)
+            states = await load_stream_states(store, settings)
     except (DatabaseError, psycopg.Error, TimeoutError) as error:
-        log.warning("metrics.sinks_unreadable", reason=str(error))
+        log.warning("metrics.streams_unreadable", reason=str(error))
         return ()
     for state in states:
         lag.add_metric((state.dataset,), state.lag)

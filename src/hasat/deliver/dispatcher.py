@@ -13,7 +13,6 @@ import structlog
 
 from hasat.clock import Clock, system_clock
 from hasat.deliver import outbox
-from hasat.deliver.endpoints import Endpoint, endpoints_of
 from hasat.deliver.events import (
     Health,
     publish_archive_failures,
@@ -21,17 +20,18 @@ from hasat.deliver.events import (
     publish_holds,
     publish_versions,
 )
+from hasat.deliver.jetstream_state import save_sink_seen
 from hasat.deliver.outbox import LEASE_SECONDS, DueDelivery
 from hasat.deliver.payloads import build_payload
-from hasat.deliver.sender import AttemptResult, send
-from hasat.deliver.sink_state import save_sink_seen
-from hasat.deliver.watchlists.fanout import fan_out
-from hasat.deliver.watchlists.sender import (
+from hasat.deliver.watchlists.delivery import (
     DueChannel,
     due_channels,
     send_to_channel,
     timeout_of,
 )
+from hasat.deliver.watchlists.fanout import fan_out
+from hasat.deliver.webhook_endpoints import Endpoint, endpoints_of
+from hasat.deliver.webhooks import AttemptResult, send
 from hasat.errors import UnavailableError
 from hasat.feed.dataset import Dataset
 from hasat.feed.notifier import ChangeNotifier

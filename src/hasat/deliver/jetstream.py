@@ -7,7 +7,7 @@ that has lost its lease.
 
 An empty stream continues from the position in the database, after a control message: consumers may
 have missed what was deleted, purged or expired. A failure of one stream does not stop the others,
-and is stored for every process to read (sink_state).
+and is stored for every process to read (`jetstream_state`).
 """
 
 import json
@@ -27,8 +27,8 @@ from nats.js.api import Header, RetentionPolicy, StorageType, StreamConfig, Stre
 from nats.js.errors import BadRequestError, NotFoundError
 
 from hasat.clock import local_time
+from hasat.deliver.jetstream_batches import Outgoing, Pipeline
 from hasat.deliver.outbox import LEASE_SECONDS, hold_lease
-from hasat.deliver.pipeline import Outgoing, Pipeline
 from hasat.errors import DatabaseError, UnavailableError
 from hasat.feed.changes import Change, ExpiredError, changes_after, head_of
 from hasat.feed.cursor import Cursor, Head

@@ -6,7 +6,7 @@ import ssl
 from email.message import EmailMessage
 from urllib.parse import unquote, urlsplit
 
-from hasat.deliver.sender import AttemptResult
+from hasat.deliver.webhooks import AttemptResult
 from hasat.messages import msg
 from hasat.settings.platform_sections import Smtp
 from hasat.settings.types import is_loopback

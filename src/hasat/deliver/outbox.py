@@ -9,8 +9,8 @@ from uuid import UUID
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.events import Event, Severity
+from hasat.deliver.webhook_endpoints import Endpoint
 from hasat.errors import ConflictError, NotFoundError
 from hasat.messages import change_text, msg, restored, stored, template
 from hasat.settings.events import TEST, event_kinds

@@ -16,8 +16,8 @@ from uuid import UUID
 
 from hasat import __version__
 from hasat.clock import ISTANBUL
-from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.events import Event
+from hasat.deliver.webhook_endpoints import Endpoint
 from hasat.settings.events import TEST, EventKind, event_kinds
 from hasat.settings.platform_sections import Webhooks
 

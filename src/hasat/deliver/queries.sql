@@ -221,7 +221,7 @@ ON CONFLICT DO NOTHING
 INSERT INTO deliver.sink (name) VALUES ('nats')
 ON CONFLICT (name) DO UPDATE SET seen_at = clock_timestamp()
 
--- name: sink_states
+-- name: stream_states
 -- How many changes each dataset's stream is behind, since when, and the error if publishing fails.
 -- After a new epoch or a rewound database, every change that the feed still has is to be published.
 SELECT h.dataset, h.seq - s.published AS lag,

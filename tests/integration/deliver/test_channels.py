@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 from standardwebhooks import Webhook
 
-from hasat.deliver.sender import AttemptResult
 from hasat.deliver.watchlists.channels import Channel
+from hasat.deliver.watchlists.delivery import attempt
 from hasat.deliver.watchlists.messages import WatchMessage
-from hasat.deliver.watchlists.sender import attempt
+from hasat.deliver.webhooks import AttemptResult
 from hasat.feed.dataset import Dataset
 from hasat.settings import Settings, load_settings
 from support.mail_server import MailServer, mail_server

@@ -16,7 +16,7 @@ from hasat.api.app import create_app
 from hasat.api.diagnostics import Finding, check_database
 from hasat.api.keys import create_key
 from hasat.deliver.dispatcher import Dispatcher
-from hasat.deliver.sink_state import MAX_LAG_SECONDS, SinkState, load_sink_states
+from hasat.deliver.jetstream_state import MAX_LAG_SECONDS, StreamState, load_stream_states
 from hasat.errors import UnavailableError
 from hasat.feed.cursor import Cursor
 from hasat.feed.dataset import Dataset
@@ -74,8 +74,8 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def state_of(store: Store, settings: Settings, dataset: Dataset = TOYS) -> SinkState:
-    (state,) = [s for s in await load_sink_states(store, settings) if s.dataset == dataset.name]
+async def state_of(store: Store, settings: Settings, dataset: Dataset = TOYS) -> StreamState:
+    (state,) = [s for s in await load_stream_states(store, settings) if s.dataset == dataset.name]
     return state
 
 
@@ -344,11 +344,11 @@ async def test_a_stream_is_degraded_after_minutes_behind_in_any_process(
     assert finding.grade == "warning"
     # A process that does not know of NATS learns of it from a worker that publishes.
     elsewhere = configured(database, tmp_path, None)
-    assert await load_sink_states(store, elsewhere) == []
+    assert await load_stream_states(store, elsewhere) == []
     async with Dispatcher(store, settings).running():
 
         async def is_known() -> bool:
-            return bool(await load_sink_states(store, elsewhere))
+            return bool(await load_stream_states(store, elsewhere))
 
         await until(is_known)
     assert (await state_of(store, elsewhere)).dataset == "toys"

@@ -14,8 +14,8 @@ import pytest
 from hasat.api.app import create_app
 from hasat.api.keys import create_key
 from hasat.deliver import Event, publish_event
-from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.outbox import create_deliveries, save_failure, save_success, subscribe
+from hasat.deliver.webhook_endpoints import Endpoint
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.store import Store

@@ -20,7 +20,6 @@ from standardwebhooks import Webhook
 
 from hasat.deliver import Event, publish_event
 from hasat.deliver.dispatcher import Dispatcher, pause_after
-from hasat.deliver.endpoints import endpoints_of
 from hasat.deliver.events import publish_health_changes, publish_versions
 from hasat.deliver.outbox import (
     count_deliveries,
@@ -32,7 +31,8 @@ from hasat.deliver.outbox import (
     subscribe,
 )
 from hasat.deliver.payloads import Payload
-from hasat.deliver.sender import AttemptResult, send
+from hasat.deliver.webhook_endpoints import endpoints_of
+from hasat.deliver.webhooks import AttemptResult, send
 from hasat.errors import ConflictError, SettingsError
 from hasat.feed.cursor import Cursor
 from hasat.fetch import addresses

@@ -242,7 +242,7 @@ async def test_files_that_cannot_be_checked(
     assert (await client.post("/api/v1/check/file", files=good)).status_code == 503
     await _register_one(store)
     for files, data, expected in (
-        ({"file": ("list.pdf", b"%PDF-", "x")}, {}, ".csv, .tsv and .xlsx"),
+        ({"file": ("list.pdf", b"%PDF-", "x")}, {}, ".csv, .tsv or .xlsx"),
         ({"file": ("list.xlsx", SMALL.encode(), "x")}, {}, "it is a text file"),
         (good, {"column": "Vergi"}, "no column named 'Vergi'. Its columns are: Ad, VKN"),
     ):
@@ -258,7 +258,7 @@ async def test_files_that_cannot_be_checked(
     for arguments, expected in (
         ([path], "Add --out"),
         ([path, "--out", path], "overwrite itself"),
-        ([path, "--out", tmp_path / "out.pdf"], ".csv, .tsv and .xlsx"),
+        ([path, "--out", tmp_path / "out.pdf"], ".csv, .tsv or .xlsx"),
         ([path, "--out", tmp_path / "no" / "out.csv"], "Cannot write"),
         ([tmp_path / "none.csv", "--out", out], "There is no file"),
         ([path, "--out", out, "--column", "x"], "no column named"),

@@ -12,8 +12,8 @@ from fastapi import FastAPI
 from hasat.api.keys import create_key
 from hasat.console.runtime import source_migrations
 from hasat.deliver import Event, publish_event
-from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.outbox import create_deliveries, save_failure, subscribe
+from hasat.deliver.webhook_endpoints import Endpoint
 from hasat.settings import Settings
 from hasat.sources.gib.datasets import DATASETS
 from hasat.store import MigrationSet, Store

@@ -14,9 +14,9 @@ from hasat.api.keys import create_key, list_keys, revoke_key
 from hasat.budget import Budget
 from hasat.console.runtime import source_migrations
 from hasat.deliver import Event, publish_event
-from hasat.deliver.endpoints import Endpoint
 from hasat.deliver.outbox import create_deliveries, list_deliveries, save_failure, subscribe
 from hasat.deliver.watchlists.lists import LOCAL, WatchListSpec, create_watchlist
+from hasat.deliver.webhook_endpoints import Endpoint
 from hasat.demo.scenes import all_scenes
 from hasat.jobs.runs import list_runs
 from hasat.settings import Settings

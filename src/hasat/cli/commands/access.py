@@ -315,7 +315,7 @@ def _parse_limit(text: str) -> int | None:
 
 def _format_limit(key: ApiKey, default: int) -> str:
     limit = default if key.per_minute is None else key.per_minute
-    shown = output.number(limit) if limit else msg("unlimited")
+    shown = output.number(limit, "d") if limit else msg("unlimited")
     return msg("{limit} (default)", limit=shown) if key.per_minute is None else shown
 
 

@@ -15,8 +15,8 @@ from hasat.clock import system_clock
 from hasat.console import context, output
 from hasat.console.runtime import run_with_store, with_audit
 from hasat.console.tables import Column, outcome
-from hasat.deliver.sender import AttemptResult
 from hasat.deliver.watchlists import lists
+from hasat.deliver.watchlists.delivery import attempt
 from hasat.deliver.watchlists.lists import (
     LOCAL,
     WatchList,
@@ -26,7 +26,7 @@ from hasat.deliver.watchlists.lists import (
     watched_keys,
 )
 from hasat.deliver.watchlists.messages import WatchMessage
-from hasat.deliver.watchlists.sender import attempt
+from hasat.deliver.webhooks import AttemptResult
 from hasat.errors import HasatError, NotFoundError, UsageError
 from hasat.feed.dataset import Dataset
 from hasat.messages import msg, template

@@ -12,11 +12,11 @@ from hasat.console import context, output
 from hasat.console.runtime import open_existing_store, run_with_store, with_audit
 from hasat.console.tables import Column, local_time, outcome
 from hasat.deliver import Event
-from hasat.deliver.endpoints import endpoints_of, find_endpoint
 from hasat.deliver.outbox import count_deliveries, get_delivery, list_deliveries
 from hasat.deliver.outbox import replay as replay_deliveries
 from hasat.deliver.payloads import build_payload
-from hasat.deliver.sender import AttemptResult, send
+from hasat.deliver.webhook_endpoints import endpoints_of, find_endpoint
+from hasat.deliver.webhooks import AttemptResult, send
 from hasat.errors import NothingToDoError, UsageError
 from hasat.messages import msg
 from hasat.settings import Settings

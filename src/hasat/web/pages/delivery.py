@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from hasat.deliver.endpoints import endpoints_of
+from hasat.deliver.jetstream_state import StreamState, load_stream_states
 from hasat.deliver.outbox import list_deliveries, replay
-from hasat.deliver.sink_state import SinkState, load_sink_states
+from hasat.deliver.webhook_endpoints import endpoints_of
 from hasat.errors import HasatError
 from hasat.pages import Action, Page, PageContext, PageRequest
 from hasat.store.queries import load_query
@@ -57,7 +57,7 @@ class DeliveryPage:
     endpoints: Sequence[EndpointRow]
     dead: Sequence[dict[str, Any]]
     recent: Sequence[dict[str, Any]]
-    streams: Sequence[SinkState]
+    streams: Sequence[StreamState]
     """The NATS streams that lag for too long or reject changes."""
     consumers: Sequence[Consumer]
     replayed: int | None
@@ -124,8 +124,8 @@ async def _endpoint_counts(
         return await cursor.fetchall()
 
 
-async def _degraded_streams(context: PageContext) -> Sequence[SinkState]:
-    states = await load_sink_states(context.store, context.settings)
+async def _degraded_streams(context: PageContext) -> Sequence[StreamState]:
+    states = await load_stream_states(context.store, context.settings)
     return [one for one in states if one.is_degraded]
 
 

@@ -357,8 +357,12 @@ async def mahalle_id(store: "Store", settings: Settings, text: str) -> int:
 
     found = await Places(store, settings).find(text)
     if found.kind != "neighbourhood":
+        if found.kind == "province":
+            problem = msg("{text!r} is a province, not a neighbourhood.", text=text)
+        else:
+            problem = msg("{text!r} is a district, not a neighbourhood.", text=text)
         raise UsageError(
-            msg("{text!r} is a {kind}, not a neighbourhood.", text=text, kind=found.kind),
+            problem,
             remedy=msg(
                 "`hasat tkgm places {path!r}` lists what is in it.", path="/".join(found.path)
             ),

@@ -36,9 +36,9 @@ def scans(
     settings = context.get_settings(ctx)
 
     async def work(store: "Store") -> list[dict[str, Any]]:
-        from hasat.sources.tkgm.areas.scans import delete_scan
         from hasat.sources.tkgm.geometry import geodesic_area, parse_area
         from hasat.sources.tkgm.queries import list_scans
+        from hasat.sources.tkgm.scan.records import delete_scan
 
         if delete is not None:
             await with_audit("scan.delete", str(delete), lambda store: delete_scan(store, delete))(

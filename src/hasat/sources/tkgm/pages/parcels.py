@@ -20,7 +20,6 @@ from hasat.messages import msg
 from hasat.pages import PageContext, PageRequest
 from hasat.pages.summaries import RunSummary, summarize_quota, summarize_run
 from hasat.sources.tkgm.areas.planned import PlannedArea, drawn, find_area, save_area
-from hasat.sources.tkgm.areas.scans import delete_scan
 from hasat.sources.tkgm.areas.search import SearchResult, around, search
 from hasat.sources.tkgm.areas.uploads import read_upload
 from hasat.sources.tkgm.features import StoredParcel, unify_names
@@ -34,6 +33,7 @@ from hasat.sources.tkgm.queries import (
     load_extent,
     load_page,
 )
+from hasat.sources.tkgm.scan.records import delete_scan
 from hasat.sources.tkgm.selection import FILES, Box, Selection, parse_box
 from hasat.sources.tkgm.settings import TkgmSettings
 from hasat.sources.tkgm.source import NAME as SCAN

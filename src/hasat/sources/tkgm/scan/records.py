@@ -1,4 +1,4 @@
-"""Scans in the database: their known state at the start, their responses, their completion."""
+"""Scans in the database: their known state at the start, responses, completion, deletion."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,8 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 from shapely.geometry import mapping
 
-from hasat.errors import BrokenAnswerError
+from hasat.errors import BrokenAnswerError, ConflictError, NotFoundError
+from hasat.messages import msg
 from hasat.sources.tkgm.features import format_key
 from hasat.sources.tkgm.geometry import Outline
 from hasat.sources.tkgm.registry.client import ParcelResponse
@@ -278,3 +279,21 @@ def _as_received(parcel: Parcel) -> dict[str, Any]:
     """Return a parcel as a feature that `parse_parcel` reads."""
     geometry = None if parcel.geometry is None else mapping(parcel.geometry)
     return {"type": "Feature", "geometry": geometry, "properties": dict(parcel.properties)}
+
+
+async def delete_scan(store: Store, scan: int) -> None:
+    """Delete a scan and its stored responses; raise ConflictError while it runs."""
+    async with store.connection() as conn:
+        cursor = await conn.execute(load_query(_PACKAGE, "scan_to_delete"), {"scan": scan})
+        row = await cursor.fetchone()
+        if row is None:
+            raise NotFoundError(
+                msg("There is no scan {scan}.", scan=scan),
+                remedy=msg("`hasat tkgm scans` lists them."),
+            )
+        if row[0]:
+            raise ConflictError(
+                msg("Scan {scan} is running.", scan=scan),
+                remedy=msg("Stop its run first, or wait two minutes after the last response."),
+            )
+        await conn.execute("DELETE FROM tkgm.scan WHERE id = %s", [scan])

@@ -9,7 +9,6 @@ from psycopg.rows import class_row
 
 from hasat.deliver.mail import send_mail
 from hasat.deliver.outbox import DueDelivery
-from hasat.deliver.sender import AttemptResult, send
 from hasat.deliver.watchlists.channels import Channel
 from hasat.deliver.watchlists.lists import PACKAGE
 from hasat.deliver.watchlists.messages import (
@@ -18,6 +17,7 @@ from hasat.deliver.watchlists.messages import (
     request_of,
     telegram_request,
 )
+from hasat.deliver.webhooks import AttemptResult, send
 from hasat.feed.dataset import Dataset
 from hasat.messages import msg
 from hasat.settings import Settings

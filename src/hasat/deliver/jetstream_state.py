@@ -19,7 +19,7 @@ REMEDY = msg(
 
 
 @dataclass(frozen=True)
-class SinkState:
+class StreamState:
     """The stream of one dataset."""
 
     dataset: str
@@ -57,7 +57,7 @@ class SinkState:
         return msg("{text}: {error}", text=text, error=self.error)
 
 
-async def load_sink_states(store: Store, settings: Settings) -> Sequence[SinkState]:
+async def load_stream_states(store: Store, settings: Settings) -> Sequence[StreamState]:
     """Return the state of every dataset's stream; none if no process publishes to NATS.
 
     That is known from the settings of this process, or because a worker that publishes ran in the
@@ -65,11 +65,11 @@ async def load_sink_states(store: Store, settings: Settings) -> Sequence[SinkSta
     """
     configured = settings.nats.url is not None
     return await store.rows(
-        SinkState, load_query("hasat.deliver", "sink_states"), {"configured": configured}
+        StreamState, load_query("hasat.deliver", "stream_states"), {"configured": configured}
     )
 
 
-def describe_degraded(states: Sequence[SinkState], *, with_error: bool = True) -> str | None:
+def describe_degraded(states: Sequence[StreamState], *, with_error: bool = True) -> str | None:
     """Return one sentence for each stream that needs attention; None if none does."""
     degraded = [state.describe(with_error=with_error) for state in states if state.is_degraded]
     return join(degraded) if degraded else None
