@@ -93,6 +93,7 @@ def preview_lines(preview: Mapping[str, Any]) -> list[str]:
     ]
     for measure in preview.get("measures", []):
         values = {name: measure[name] for name in ("subject", "what", "value", "limit")}
+        values["what"] = output.localize(measure["what"])
         if measure["exceeded"]:
             text = msg("  OVER {subject}: {what} {value:.2f} % (limit {limit:g} %)", **values)
         else:

@@ -277,4 +277,4 @@ def _build(simulation: Simulation) -> Starlette:
     return Starlette(routes=[Route("/{endpoint:path}", football.respond)])
 
 
-FOOTBALL = Simulator("football", "API-Football over a world of leagues", _build, FAULTS)
+FOOTBALL = Simulator("football", msg("API-Football with made-up leagues"), _build, FAULTS)

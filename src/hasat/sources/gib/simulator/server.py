@@ -233,5 +233,5 @@ def _command() -> Callable[..., None]:
 
 
 GIB = Simulator(
-    "gib", "taxpayer lists of the Revenue Administration", _build, FAULTS, command=_command
+    "gib", msg("taxpayer lists of the Revenue Administration"), _build, FAULTS, command=_command
 )

@@ -344,4 +344,4 @@ def _build(simulation: Simulation) -> Starlette:
     )
 
 
-TKGM = Simulator("tkgm", "the parcel registry and its endpoints", _build, FAULTS)
+TKGM = Simulator("tkgm", msg("the parcel registry and its endpoints"), _build, FAULTS)
