@@ -19,7 +19,7 @@ test: setup ## format, lint, types, import contract and every test level
 site: setup ## build the documentation as a site, in English and Turkish
 	@.venv/bin/python scripts/site.py site
 
-bench: setup ## run every script in bench/
+bench: setup ## run every script in bench/ and write the page of its figures
 	@scripts/bench
 
 format: setup ## format with ruff and apply its fixes

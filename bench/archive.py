@@ -1,17 +1,18 @@
 """What archiving a dataset costs, against PostgreSQL's own COPY through gzip as the floor.
 
-    python bench/archive.py [RECORDS]
+    python bench/archive.py [RECORDS] [--json]
 
 Fills a throw-away database with taxpayers as the lists have them, then measures, in one run: COPY
 of the bodies alone through gzip (the floor: one form, nothing checked), and all three forms with
 digest, SHA-256 and Parquet. Prints seconds, bytes and the ratio.
 """
 
+import argparse
 import asyncio
+import json
 import random
 import resource
 import shutil
-import sys
 import tempfile
 import time
 import zlib
@@ -99,33 +100,56 @@ def cpu() -> float:
     return sum(sum(resource.getrusage(who)[:2]) for who in (_SELF, _CHILDREN))
 
 
-async def main(count: int) -> None:
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+async def measure(count: int) -> dict[str, Any]:
     home = Path(tempfile.mkdtemp(prefix="hasat-bench-"))
     try:
         async with database_server() as url, throw_away_database(url, [GIB]) as database:
             settings = database.settings(home)
             async with open_store(settings, [GIB]) as store:
                 await fill(store, count)
-                print(f"{count:,} records; seconds by the clock, and of this side's processor")
                 before = cpu()
                 least, size = await floor(store)
                 between = cpu()
-                print(
-                    f"COPY | gzip -6, one form: {least:7.1f} s {between - before:6.1f} s"
-                    f"   {size / 1e6:.1f} MB"
-                )
                 began = time.perf_counter()
                 written = await write_archives(store, settings, EINVOICE)
                 seconds = time.perf_counter() - began
-                sizes = {one.format: one.size for one in written}
-                described = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items())
                 spent = cpu() - between
-                print(f"three forms, verified:    {seconds:7.1f} s {spent:6.1f} s   {described}")
-                print(f"ratio: {seconds / least:.2f} ({spent / (between - before):.2f})")
     finally:
         shutil.rmtree(home)
+    return {
+        "records": count,
+        "copy": {"seconds": least, "processor": between - before, "bytes": size},
+        "archives": {
+            "seconds": seconds,
+            "processor": spent,
+            "bytes": {one.format: one.size for one in written},
+        },
+        "ratio": seconds / least,
+        "processor_ratio": spent / (between - before),
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    copy, archives = result["copy"], result["archives"]
+    sizes = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in archives["bytes"].items())
+    print(f"{result['records']:,} records; seconds by the clock, and of this side's processor")
+    for what, one, described in (
+        ("COPY | gzip -6, one form:", copy, f"{copy['bytes'] / 1e6:.1f} MB"),
+        ("three forms, verified:", archives, sizes),
+    ):
+        print(f"{what:25} {one['seconds']:7.1f} s {one['processor']:6.1f} s   {described}")
+    print(f"ratio: {result['ratio']:.2f} ({result['processor_ratio']:.2f})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("records", type=int, nargs="?", default=1_000_000)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    result = asyncio.run(measure(arguments.records))
+    print(json.dumps(result, indent=2)) if arguments.json else show(result)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000))
+    main()

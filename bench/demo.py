@@ -1,10 +1,11 @@
 """Measure the processor time and memory of the demo once its data is loaded.
 
 Starts `hasat demo` in a temporary folder, waits until the data is loaded, then measures for three
-minutes. Run: .venv/bin/python bench/demo.py [--seconds 180]
+minutes. Run: .venv/bin/python bench/demo.py [--seconds 180] [--json]
 """
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -24,6 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=180.0)
     parser.add_argument("--port", type=int, default=8798)
+    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hasat-bench-demo-") as folder:
         output = Path(folder) / "output.txt"
@@ -37,10 +39,18 @@ def main() -> int:
             )
         try:
             _wait_until_loaded(demo, output)
-            return _measure(demo.pid, home, arguments.seconds)
+            percent, megabytes, processes = _measure(demo.pid, home, arguments.seconds)
         finally:
             demo.send_signal(signal.SIGTERM)
             demo.wait()
+    if arguments.json:
+        found = {"core_percent": percent, "megabytes": megabytes, "processes": processes}
+        print(json.dumps(found))
+    else:
+        print(f"processor: {percent:5.1f} % of a core (limit: {MAX_CORE_PERCENT:.0f} %)")
+        print(f"memory:    {megabytes:5.0f} MB in {processes} processes", end=" ")
+        print(f"(limit: {MAX_MEGABYTES:.0f} MB); shared memory is counted once")
+    return int(percent > MAX_CORE_PERCENT or megabytes > MAX_MEGABYTES)
 
 
 def _wait_until_loaded(demo: subprocess.Popen[bytes], output: Path) -> None:
@@ -51,17 +61,14 @@ def _wait_until_loaded(demo: subprocess.Popen[bytes], output: Path) -> None:
         time.sleep(0.5)
 
 
-def _measure(root: int, home: Path, seconds: float) -> int:
+def _measure(root: int, home: Path, seconds: float) -> tuple[float, float, int]:
+    """Return percent of a core, megabytes and the number of processes."""
     before = _processor_seconds(root, home)
     time.sleep(seconds)
     after = _processor_seconds(root, home)
     spent = sum(value - before.get(pid, 0.0) for pid, value in after.items())
     percent = 100 * spent / seconds
-    megabytes, processes = _megabytes(root, home)
-    print(f"processor: {percent:5.1f} % of a core (limit: {MAX_CORE_PERCENT:.0f} %)")
-    print(f"memory:    {megabytes:5.0f} MB in {processes} processes", end=" ")
-    print(f"(limit: {MAX_MEGABYTES:.0f} MB); shared memory is counted once")
-    return int(percent > MAX_CORE_PERCENT or megabytes > MAX_MEGABYTES)
+    return percent, *_megabytes(root, home)
 
 
 def _processor_seconds(root: int, home: Path) -> dict[int, float]:

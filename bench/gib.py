@@ -10,6 +10,7 @@ tables, diff in SQL.
     python bench/gib.py                       # a million taxpayers, HASAT_BENCH_USERS for others
     python bench/gib.py --users 100000 --peer
     python bench/gib.py --thrice              # also three times as many
+    python bench/gib.py --json                # the figures as JSON
 
 Memory is the proportional set size of all processes of the command and of PostgreSQL, without the
 shared buffers.
@@ -27,7 +28,7 @@ import time
 import zipfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -234,17 +235,17 @@ class Measurements:
         before, self._last = self._last, self._baselines()
         baseline_seconds = (before[baseline] + self._last[baseline]) / 2
         self.rows.append(Row(what, seconds, whole, baseline, baseline_seconds, goal))
-        print(self.rows[-1], flush=True)
+        print(self.rows[-1], file=sys.stderr, flush=True)
 
     def _baselines(self) -> dict[str, float]:
         unzipping = seconds_of(lambda: unzip(self._lists))
         return {"unzip": unzipping, "expat": seconds_of(lambda: tokenise(self._lists)) - unzipping}
 
 
-async def measure(states: ListStates, folder: Path, *, peer: bool) -> list[Row]:
-    """Measure all rows of the table for one size."""
+async def measure(states: ListStates, folder: Path, *, peer: bool) -> tuple[list[Row], float]:
+    """Return all rows of the table for one size, which are printed as progress, and megabytes."""
     settings = load_settings(environ={"HASAT_HOME": str(folder / f"home-{states.users}")})
-    print(f"{states.users:,} taxpayers")
+    print(f"{states.users:,} taxpayers", file=sys.stderr)
     async with open_migrated_store(settings) as store:
         async with store.connection() as conn:
             row = await (await conn.execute("SELECT pg_backend_pid()")).fetchone()
@@ -273,9 +274,8 @@ async def measure(states: ListStates, folder: Path, *, peer: bool) -> list[Row]:
         for take in takes:
             memory.last_peak = 0
             await measurements.take(*take)
-            print(f"{'':28} {memory.last_peak / MEGABYTE:8.0f} MB", flush=True)
-    print(f"{'peak memory':28} {memory.peak / MEGABYTE:8.0f} MB, goal 400\n")
-    return measurements.rows
+            print(f"{'':28} {memory.last_peak / MEGABYTE:8.0f} MB", file=sys.stderr, flush=True)
+    return measurements.rows, memory.peak / MEGABYTE
 
 
 def main() -> None:
@@ -286,6 +286,7 @@ def main() -> None:
     parser.add_argument("--thrice", action="store_true", help="also three times as many")
     parser.add_argument("--peer", action="store_true", help="also the original's pipeline (slow)")
     parser.add_argument("--lists", type=Path, help="folder of the lists; written if missing")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
@@ -296,9 +297,18 @@ def main() -> None:
         for users in (arguments.users, *([3 * arguments.users] if arguments.thrice else [])):
             states = write_lists(arguments.lists or scratch / "lists", users)
             found.append(asyncio.run(measure(states, scratch, peer=arguments.peer)))
-        if arguments.thrice:
-            for once, thrice in zip(*found, strict=True):
-                print(f"{once.what:28} {thrice.seconds / once.seconds:.2f} x for 3 x as many")
+    if arguments.json:
+        print(json.dumps([_document(*one) for one in found], indent=2))
+        return
+    for _, megabytes in found:
+        print(f"{'peak memory':28} {megabytes:8.0f} MB, goal 400")
+    if arguments.thrice:
+        for once, thrice in zip(*(rows for rows, _ in found), strict=True):
+            print(f"{once.what:28} {thrice.seconds / once.seconds:.2f} x for 3 x as many")
+
+
+def _document(rows: list[Row], megabytes: float) -> dict[str, Any]:
+    return {"rows": [{**asdict(row), "ratio": row.ratio} for row in rows], "megabytes": megabytes}
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ c  both lists, nothing new: split, fingerprinted and looked up, two processes / 
 d  both lists, everything new: read, merged and encoded as COPY rows, two processes / b
 e  fingerprints of the larger list compared with the last run's / a
 
-    python bench/gib_lists.py [--taxpayers 1000000] [--layout compact] [--lists FOLDER]
+    python bench/gib_lists.py [--taxpayers 1000000] [--layout compact] [--lists FOLDER] [--json]
 """
 
 import argparse
+import json
 import os
 import statistics
 import tempfile
@@ -20,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 from xml.parsers import expat
 
 import psutil  # type: ignore[import-untyped]
@@ -127,14 +129,13 @@ def timed(what: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - began, sum(os.times()[:4]) - worked
 
 
-def measure(paths: list[Path], folder: Path, repeats: int) -> None:
+def measure(paths: list[Path], folder: Path, repeats: int) -> dict[str, Any]:
     """Run all measurements in turn, `repeats` times, so that load affects all alike."""
     context = get_context("spawn")
     fingerprints = [folder / f"{box}.fingerprints" for box in BOXES]
     with ProcessPoolExecutor(2, mp_context=context) as pool:
         users = list(pool.map(fingerprint, paths, fingerprints))
     size = inflate(paths)
-    print(f"{size / 1e6:.0f} MB of XML, {users[0]:,} + {users[1]:,} records")
 
     def nothing_new() -> None:
         with ProcessPoolExecutor(2, mp_context=context) as pool:
@@ -174,13 +175,32 @@ def measure(paths: list[Path], folder: Path, repeats: int) -> None:
     middle = {
         name: statistics.median(passed for passed, _ in found) for name, found in times.items()
     }
-    for name, to in (("a", "a"), ("b", "b"), ("c", "a"), ("d", "b"), ("e", "a")):
-        worked = min(worked for _, worked in times[name])
-        peak = f", {peak_memory(tasks[name]) / 1e6:.0f} MB" if name in "cd" else ""
+    return {
+        "megabytes": size / 1e6,
+        "records": users,
+        "tasks": {
+            name: {
+                "seconds": best[name],
+                "processors": min(worked for _, worked in times[name]),
+                "to": to,
+                "ratio": best[name] / best[to],
+                "median_ratio": middle[name] / middle[to],
+            }
+            | ({"peak_megabytes": peak_memory(tasks[name]) / 1e6} if name in "cd" else {})
+            for name, to in (("a", "a"), ("b", "b"), ("c", "a"), ("d", "b"), ("e", "a"))
+        },
+    }
+
+
+def show(found: dict[str, Any]) -> None:
+    users = found["records"]
+    print(f"{found['megabytes']:.0f} MB of XML, {users[0]:,} + {users[1]:,} records")
+    for name, task in found["tasks"].items():
+        peak = f", {task['peak_megabytes']:.0f} MB" if "peak_megabytes" in task else ""
         print(
-            f"{name}  {best[name]:6.2f} s ({worked:.2f} s of processors{peak})  "
-            f"{name}/{to} = {best[name] / best[to]:.2f} (fastest), "
-            f"{middle[name] / middle[to]:.2f} (median)"
+            f"{name}  {task['seconds']:6.2f} s ({task['processors']:.2f} s of processors{peak})  "
+            f"{name}/{task['to']} = {task['ratio']:.2f} (fastest), "
+            f"{task['median_ratio']:.2f} (median)"
         )
 
 
@@ -191,6 +211,7 @@ def main() -> None:
     parser.add_argument("--layout", choices=LAYOUTS, default="published")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--lists", type=Path, help="folder of the lists; written if missing")
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         lists = options.lists or Path(scratch) / "lists"
@@ -200,7 +221,8 @@ def main() -> None:
             Publisher(options.taxpayers, layout=LAYOUTS[options.layout]).write(lists)
         folder = Path(scratch) / "work"
         folder.mkdir()
-        measure(paths, folder, options.repeats)
+        found = measure(paths, folder, options.repeats)
+    print(json.dumps(found, indent=2)) if options.json else show(found)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What keeping past states for years costs a sync, and what a question about one costs.
 
-    python bench/history.py [RECORDS]
+    python bench/history.py [RECORDS] [--json]
 
 In a throw-away database every record changes in one sync, and all of these changes expire in a
 later one, which leaves their past states behind. Prints the seconds of both syncs and of deleting
@@ -8,9 +8,10 @@ as many changes without leaving anything, the bytes of table and index that a pa
 the microseconds of a lookup of the current state and of one as of a time before the retention.
 """
 
+import argparse
 import asyncio
+import json
 import random
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -40,7 +41,7 @@ async def sync(store: Store, dataset: Dataset, bodies: list[bytes], retention_da
     return time.perf_counter() - began
 
 
-async def measure(store: Store, count: int) -> None:
+async def measure(store: Store, count: int) -> dict[str, float]:
     dice = random.Random(1)
     first = [canonical(taxpayer(number, dice)) for number in range(count)]
     second = [canonical(taxpayer(number, dice)) for number in range(count)]
@@ -61,17 +62,9 @@ async def measure(store: Store, count: int) -> None:
         await conn.execute("ALTER TABLE feed.change ENABLE TRIGGER save_ended_states")
     deleting = time.perf_counter() - began
     expiring = await sync(store, KEPT, third, 0)
-    print(f"{count:,} changes")
-    print(f"  a sync that writes them           {changing:8.2f} s")
-    print(f"  a sync of one change              {nothing:8.2f} s")
-    print(f"  a sync of one that expires them   {expiring:8.2f} s")
-    print(f"  only deleting them                {deleting:8.2f} s")
-    ratio = (expiring - nothing) / changing
-    print(f"  cost of the history in syncs      {ratio - deleting / changing:8.2f} of writing them")
     async with store.connection() as conn:
         cursor = await conn.execute("SELECT pg_total_relation_size('feed.history')")
         [size] = await cursor.fetchone() or [0]
-    print(f"  a past state takes                {size / count:8.0f} bytes")
 
     keys = [f"{dice.randrange(count):010d}" for _ in range(LOOKUPS)]
     async with store.connection() as conn:
@@ -84,20 +77,54 @@ async def measure(store: Store, count: int) -> None:
             found = await record_as_of(conn, KEPT, key, before)
             assert canonical(found.body) == first[int(key)]
         then = time.perf_counter() - began
-    print(f"  a lookup                          {now / LOOKUPS * 1e6:8.0f} µs")
-    print(f"  one before the retention          {then / LOOKUPS * 1e6:8.0f} µs, {then / now:.1f} x")
+    return {
+        "changes": count,
+        "changing_seconds": changing,
+        "unchanged_seconds": nothing,
+        "expiring_seconds": expiring,
+        "deleting_seconds": deleting,
+        "cost": (expiring - nothing - deleting) / changing,
+        "bytes": size / count,
+        "lookup_us": now / LOOKUPS * 1e6,
+        "past_lookup_us": then / LOOKUPS * 1e6,
+        "lookup_ratio": then / now,
+    }
 
 
-async def main(count: int) -> None:
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+def show(found: dict[str, float]) -> None:
+    print(f"{found['changes']:,} changes")
+    print(f"  a sync that writes them           {found['changing_seconds']:8.2f} s")
+    print(f"  a sync of one change              {found['unchanged_seconds']:8.2f} s")
+    print(f"  a sync of one that expires them   {found['expiring_seconds']:8.2f} s")
+    print(f"  only deleting them                {found['deleting_seconds']:8.2f} s")
+    print(f"  cost of the history in syncs      {found['cost']:8.2f} of writing them")
+    print(f"  a past state takes                {found['bytes']:8.0f} bytes")
+    print(f"  a lookup                          {found['lookup_us']:8.0f} µs")
+    print(
+        f"  one before the retention          {found['past_lookup_us']:8.0f} µs, "
+        f"{found['lookup_ratio']:.1f} x"
+    )
+
+
+async def run(count: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         async with (
             database_server() as server,
             throw_away_database(server) as database,
             open_store(database.settings(Path(folder))) as store,
         ):
-            await measure(store, count)
+            return await measure(store, count)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("records", type=int, nargs="?", default=200_000)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    found = asyncio.run(run(arguments.records))
+    print(json.dumps(found, indent=2)) if arguments.json else show(found)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 200_000))
+    main()
