@@ -12,7 +12,9 @@ Hasat, `TKGMClient.get_parcel`, one call after another, with its default interva
 state and budget in PostgreSQL. Every call counts, the first included. Ratios are relative to one
 try in the same run. The servers count the requests.
 
-Each scene is measured on the machine as it is and with a busy process per processor. Run
+Each scene is measured on the machine as it is and with a busy process per processor.
+`processors_busy` is the share of the processors that all programs used meanwhile: figures of "as it
+is" are those of a calm machine only where it is small. Run
 `python bench/hedge.py` (about six minutes), `--seeds 10` for the figures in the documentation, or
 `--json`.
 """
@@ -36,6 +38,7 @@ from statistics import median
 from typing import Any
 
 import httpx2
+import psutil  # type: ignore[import-untyped]
 import structlog
 
 from hasat.errors import UnavailableError
@@ -291,8 +294,11 @@ async def run(questions: int, seed: int, seeds: int) -> dict[str, Any]:
         for load in (0, os.cpu_count() or 1):
             with busy_machine(load):
                 for scene in SCENES:
+                    psutil.cpu_percent()
                     table = await run_scene(scene, ways, questions, number)
-                    runs.append({"scene": scene, "seed": number, "load": load, "ways": table})
+                    busy = round(psutil.cpu_percent() / 100, 2)
+                    about = {"scene": scene, "seed": number, "load": load, "processors_busy": busy}
+                    runs.append(about | {"ways": table})
                     show_run(runs[-1])
     faulty = await run_scene("faulty", ["hasat"], questions // 5, seed)
     requests = faulty["hasat"]["requests"]
@@ -301,6 +307,7 @@ async def run(questions: int, seed: int, seeds: int) -> dict[str, Any]:
         f"{scene}, {name}": {
             "p999_ratios": [one["ways"]["hasat"]["p999_ratio"] for one in of_kind],
             "extra_shares": [one["ways"]["hasat"]["extra_share"] for one in of_kind],
+            "processors_busy": [one["processors_busy"] for one in of_kind],
         }
         for scene in SCENES
         for name, is_loaded in (("as it is", False), ("with load", True))
@@ -319,7 +326,8 @@ async def run(questions: int, seed: int, seeds: int) -> dict[str, Any]:
 def show_run(result: dict[str, Any]) -> None:
     """Print one run to standard error, as progress."""
     load = f"{result['load']} busy processes" if result["load"] else "the machine as it is"
-    print(f"\n{result['scene']}, seed {result['seed']}, {load}", file=sys.stderr)
+    busy = f"processors {result['processors_busy']:.0%} busy"
+    print(f"\n{result['scene']}, seed {result['seed']}, {load}, {busy}", file=sys.stderr)
     print(
         f"  {'':15}{'p50':>9}{'p95':>9}{'p99':>9}{'p99.9':>9}  {'better':>7}{'more':>8}",
         file=sys.stderr,
@@ -331,12 +339,16 @@ def show_run(result: dict[str, Any]) -> None:
 
 
 def show(result: dict[str, Any]) -> None:
-    print("\np99.9 compared with one try, and more requests, over all seeds (min, median, max)")
+    print(
+        "\np99.9 compared with one try, more requests (min, median, max over all seeds), and how "
+        "busy the processors were (median)"
+    )
     for name, figures in result["summary"].items():
         ratios, extra = sorted(figures["p999_ratios"]), sorted(figures["extra_shares"])
         print(
             f"  {name:20} {ratios[0]:>5.1f}x {median(ratios):>5.1f}x {ratios[-1]:>5.1f}x"
             f"   {extra[0]:>6.2%} {median(extra):>6.2%} {extra[-1]:>6.2%}"
+            f"   {median(figures['processors_busy']):>4.0%}"
         )
     print(f"faulty endpoints after three requests each: {result['faulty_share']:.2%} of requests")
 

@@ -18,7 +18,8 @@ in turn, so that a slow moment of the machine affects all of them; ratios are th
 
 The rate of a server includes waiting for the load generator and PostgreSQL, which need processors
 too. `server_ms` is the processor time of the server processes for a request: its reciprocal is
-what one process could serve on a core of its own.
+what one process could serve on a core of its own. `processors_busy` is the share of the processors
+that all programs used, those of the benchmark included.
 """
 
 import argparse
@@ -319,6 +320,7 @@ async def main() -> None:
         async with open_migrated_store(settings) as store:
             keys = await some_keys(store)
             texts = await some_texts(store, keys[: options.texts])
+            psutil.cpu_percent()
             found = await asyncio.to_thread(
                 measure,
                 store.url,
@@ -329,7 +331,8 @@ async def main() -> None:
                 options.seconds,
                 options.workers,
             )
-    result = summarize(*found)
+            busy = round(psutil.cpu_percent() / 100, 2)
+    result = summarize(*found) | {"processors_busy": busy}
     if options.json:
         print(json.dumps(result))
         return
