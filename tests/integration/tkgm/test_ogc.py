@@ -146,6 +146,23 @@ async def test_pages_return_every_parcel_once(client: httpx2.AsyncClient) -> Non
     assert pages == 7
 
 
+async def test_the_parcels_of_a_drawn_area_are_a_file(client: httpx2.AsyncClient) -> None:
+    """A triangle has fewer parcels than its bounding box."""
+    west, south, size = WEST + STEP / 2, SOUTH + STEP / 2, 3 * STEP
+    corners = ((west, south), (west + size, south), (west, south + 5 * STEP))
+    area = " ".join(f"{lon:.5f},{lat:.5f}" for lon, lat in corners)
+    found = await client.get(f"{ROOT}/area", params={"area": area, "f": "geojson"})
+    assert found.status_code == 200
+    keys = {one["properties"]["parselNo"] for one in found.json()["features"]}
+    assert {"1", "2", "3", "4"} <= keys
+    assert len(keys) < 10
+    assert "attachment" in found.headers["content-disposition"]
+    packed = await client.get(f"{ROOT}/area", params={"area": area, "f": "gpkg"})
+    assert packed.content.startswith(b"SQLite format 3")
+    for wrong in ({}, {"area": "1,1 2,2"}, {"area": area, "f": "exe"}):
+        assert (await client.get(f"{ROOT}/area", params=wrong)).status_code == 400
+
+
 async def test_the_default_limit_is_ten_and_a_high_limit_is_lowered(
     client: httpx2.AsyncClient,
 ) -> None:

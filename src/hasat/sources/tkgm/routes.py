@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path as FilePath
 from typing import IO, Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from shapely.geometry import shape
 from starlette.responses import Response, StreamingResponse
 
@@ -15,6 +15,7 @@ from hasat.errors import NotFoundError, UsageError
 from hasat.feed.encoding import record_digest
 from hasat.http.routes import (
     ReadStoreDep,
+    SettingsDep,
     StorableText,
     StoreDep,
     conditional_json_response,
@@ -25,8 +26,10 @@ from hasat.http.routes import (
 )
 from hasat.messages import msg
 from hasat.sources.tkgm import ogc
+from hasat.sources.tkgm.areas.planned import find_area
 from hasat.sources.tkgm.export import ExportOptions, export, file_extension
 from hasat.sources.tkgm.export.tiles import Tile, encode_tile
+from hasat.sources.tkgm.features import StoredParcel
 from hasat.sources.tkgm.filters.crs import CRS84, check_uri, name_of
 from hasat.sources.tkgm.queries import (
     Cell,
@@ -35,6 +38,7 @@ from hasat.sources.tkgm.queries import (
     load_extent,
     load_item,
     load_page,
+    load_parcels,
     load_selected,
     load_tile,
     parcel_density,
@@ -42,6 +46,7 @@ from hasat.sources.tkgm.queries import (
 )
 from hasat.sources.tkgm.selection import (
     CRS_PARAMETER,
+    FILES,
     PARAMETERS,
     Box,
     Selection,
@@ -299,6 +304,41 @@ async def scan_parcels(scan: Annotated[int, Path(ge=1, le=2**62)], store: StoreD
 
 
 @router.get(
+    "/area",
+    summary="The parcels of an area as a file",
+    response_class=Response,
+    responses=declare_responses(_ITEMS, UsageError, NotFoundError, media=ogc.GEOJSON),
+)
+async def area_file(
+    store: ReadStoreDep,
+    settings: SettingsDep,
+    area: Annotated[
+        str | None,
+        Query(
+            description="A box, corners `lon,lat lon,lat ...`, or the name of a known place.",
+            max_length=20_000,
+        ),
+    ] = None,
+    file: Annotated[
+        str | None, Query(description="An area that was uploaded to the page Parcels.")
+    ] = None,
+    f: Annotated[
+        str, Query(description="The format.", json_schema_extra={"enum": list(FILES)})
+    ] = "geojson",
+) -> Response:
+    """The stored parcels whose outlines intersect the area; sends no request to the upstream."""
+    planned = await find_area(store, settings, text=area or "", file=file or "", may_fetch=False)
+    if planned is None:
+        raise UsageError(msg("No area is given."), remedy=msg("Add the parameter `area`."))
+    if f not in FILES:
+        raise UsageError(
+            msg("`f` is {text!r}.", text=f),
+            remedy=msg("Use one of {formats}.", formats=", ".join(FILES)),
+        )
+    return await _file_of(await load_parcels(store, planned.outline), f, ExportOptions())
+
+
+@router.get(
     "/{mahalle_id:int}/{ada_no}/{parsel_no}",
     summary="One parcel by its numbers",
     response_class=Response,
@@ -345,6 +385,12 @@ async def _file(store: Store, selection: Selection, extension: str) -> Response:
     """Return the whole selection as a file."""
     options = ExportOptions(None if selection.crs == CRS84 else name_of(selection.crs))
     parcels = await load_selected(store, selection, _MAX_FILE_PARCELS)
+    return await _file_of(parcels, extension, options)
+
+
+async def _file_of(
+    parcels: Sequence[StoredParcel], extension: str, options: ExportOptions
+) -> Response:
     with tempfile.TemporaryDirectory() as folder:
         path = FilePath(folder) / f"{PARCELS.name}.{file_extension(extension)}"
         await asyncio.to_thread(export, parcels, path, options)
