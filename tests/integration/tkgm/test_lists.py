@@ -290,6 +290,22 @@ async def test_an_uploaded_list(database: ThrowAwayDatabase, tmp_path: Path) -> 
             assert "does not say which parcels" in response.json()["detail"]
 
 
+async def test_a_misspelt_place_comes_with_the_similar_names(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with office(database, tmp_path) as place:
+        path = tmp_path / "liste.csv"
+        path.write_text("il;ilçe;mahalle;ada;parsel\nİstanbul;Kadıköy;Tuğlacıbşı;1;2\n", "utf-8")
+        result = await place.fetch(path)
+        [row] = result.results
+        assert row.reason is not None
+        assert "Did you mean Tuğlacı Başı?" in row.reason
+        out = tmp_path / "sonuc.csv"
+        write_result(result, out, ExportOptions(), "tr")
+        assert "Tuğlacı Başı" in out.read_text("utf-8-sig").splitlines()[1]
+        assert place.requests() == 0
+
+
 async def test_names_without_the_lists_of_the_registry(
     database: ThrowAwayDatabase, tmp_path: Path
 ) -> None:

@@ -81,6 +81,36 @@ def test_points_are_no_area(tmp_path: Path) -> None:
         read_area(str(path))
 
 
+BOW_TIE = [[32.80, 39.89], [32.81, 39.90], [32.81, 39.89], [32.80, 39.90], [32.80, 39.89]]
+SPIKE = [[32.80, 39.89], [32.81, 39.89], [32.81, 39.90], [32.81, 39.91], [32.81, 39.90],
+         [32.80, 39.90], [32.80, 39.89]]  # fmt: skip
+
+
+def test_edges_that_cross_are_an_error_and_a_spike_is_repaired(tmp_path: Path) -> None:
+    for corners, repaired in ((BOW_TIE, False), (SPIKE, True)):
+        text = json.dumps({"type": "Polygon", "coordinates": [corners]})
+        path = tmp_path / "area.geojson"
+        path.write_text(text)
+        for read, given in ((parse_area, text), (read_area, str(path))):
+            if repaired:
+                assert read(given).is_valid
+            else:
+                with pytest.raises(UsageError, match=r"cross each other, at 32\.805 39\.895"):
+                    read(given)
+
+
+@pytest.mark.filterwarnings("ignore:Non closed ring")
+def test_corners_that_are_no_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "area.geojson"
+    path.write_text(
+        '{"type":"Polygon","coordinates":[[[NaN,39.9],[32.8,39.9],[32.8,39.91],[NaN,39.9]]]}'
+    )
+    with pytest.raises(UsageError, match="damaged"):
+        read_area(str(path))
+    with pytest.raises(UsageError, match="neither a box nor GeoJSON"):
+        parse_area(path.read_text())
+
+
 def test_a_broken_file(tmp_path: Path) -> None:
     path = tmp_path / "area.geojson"
     path.write_text(json.dumps({"type": "Feature"})[:-3])

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ MAX_AREA_KM2 = 2_000.0
 # The median and the quartiles of registered parcels all over the country, in square metres.
 TYPICAL_M2, SMALL_M2, LARGE_M2 = 919.0, 318.0, 4_770.0
 _MAX_DRAWN_CORNERS = 500
+# The share of an area that a repair of its outline may change.
+_MAX_REPAIR = 0.01
 _MAX_GRID_POINTS = 20_000_000
 # West, south, east and north of Turkey, with some sea around it.
 TURKEY = (25.5, 35.7, 45.0, 42.3)
@@ -163,7 +165,7 @@ def parse_area(value: Any) -> Outline:
         return area
     try:
         shapes = _geojson_geometries(json.loads(value) if isinstance(value, str) else value)
-        return merge_polygons([shapely.make_valid(shape(one)) for one in shapes], "The area")
+        return merge_polygons(_repaired([shape(one) for one in shapes], "The area"), "The area")
     except (
         ValueError,
         TypeError,
@@ -255,6 +257,12 @@ def _read_file(path: Path, name: str) -> Outline:
             for layer, _ in pyogrio.list_layers(path)
             for geometry in _read_layer(path, str(layer))
         ]
+        return merge_polygons(_repaired(found, name), name)
+    except ShapelyError as error:
+        raise UsageError(
+            msg("{path} has an outline that is damaged: {error}.", path=name, error=error),
+            remedy=msg("Draw the area again, or repair its geometry in QGIS."),
+        ) from error
     except unreadable as error:
         raise UsageError(
             msg(
@@ -264,7 +272,27 @@ def _read_file(path: Path, name: str) -> Outline:
             ),
             remedy=msg("Use a GeoJSON, KML or GeoPackage file."),
         ) from error
-    return merge_polygons(found, name)
+
+
+def _repaired(geometries: Sequence[Geometry], name: str) -> list[Geometry]:
+    """Return valid geometries; raise UsageError for a polygon whose edges cross.
+
+    Repairing a spike or a repeated corner changes nothing; a crossing may mean another area.
+    """
+    parts = shapely.get_parts(np.array(geometries, object)).tolist()
+    repaired: list[Geometry] = shapely.make_valid(parts).tolist()
+    for part, valid in zip(parts, repaired, strict=True):
+        meant, drawn = float(shapely.area(valid)), float(shapely.area(part))
+        if isinstance(part, Polygon) and abs(meant - drawn) > _MAX_REPAIR * meant:
+            raise UsageError(
+                msg(
+                    "{name} has edges that cross each other, at {place}.",
+                    name=name,
+                    place=shapely.is_valid_reason(part).partition("[")[2].rstrip("]"),
+                ),
+                remedy=msg("Draw the area again, or repair its geometry in QGIS."),
+            )
+    return repaired
 
 
 def _reason(error: Exception) -> str:
@@ -306,5 +334,5 @@ def _read_layer(path: Path, layer: str) -> list[Any]:
         return np.column_stack(degrees.transform(xy[:, 0], xy[:, 1]))
 
     present: list[Any] = [] if shapes is None else [one for one in shapes if one is not None]
-    found: list[Any] = shapely.make_valid(shapely.transform(from_wkb(present), to_degrees)).tolist()
+    found: list[Any] = shapely.transform(from_wkb(present), to_degrees).tolist()
     return found

@@ -136,7 +136,8 @@ class ListFetch:
                 # Without the registry's lists, no row can be resolved.
                 raise
             except (NotFoundError, UsageError) as error:
-                self._places[path] = error.message
+                # The remedy has the names that are similar.
+                self._places[path] = str(error)
         return self._places[path]
 
     async def _fetch(self, missing: Sequence[Query]) -> HasatError | None:
