@@ -96,6 +96,18 @@ def test_thorough_scans_find_small_parcels_along_lanes() -> None:
     assert sent <= 4 * len(village.parcels)
 
 
+def test_missing_numbers_are_searched_where_the_model_expects_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    village = generate_cadastre("old-village", 400, seed=1)
+    found, sent = run(Planner(village.area()), village)
+    monkeypatch.setattr(f"{Planner.__module__}.FIRST_NUMBER_QUERIES", 0)
+    monkeypatch.setattr(f"{Planner.__module__}.QUERIES_PER_NUMBER", 0)
+    without, sent_without = run(Planner(village.area()), village)
+    assert recall(village, found) > recall(village, without)
+    assert sent <= 1.3 * sent_without
+
+
 def test_numbers_save_points_and_close_holes(town: Cadastre, scan: Scan) -> None:
     found, sent = run(Planner(town.area(), by_number=True), town)
     assert recall(town, found) >= 0.995

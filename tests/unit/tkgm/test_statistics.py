@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from hasat.sources.tkgm.scan.statistics import (
+    Interval,
     audit_error,
     binomial_upper,
     estimate_parcels,
+    multiply,
 )
 
 
@@ -58,3 +60,13 @@ def test_the_interval_contains_the_truth_for_small_and_skewed_parcels(spread: fl
         estimate = estimate_parcels(found, float(area))
         held += estimate.low <= len(sizes) <= estimate.high
     assert held >= 0.9 * 300
+
+
+def test_a_product_is_narrower_than_that_of_its_bounds() -> None:
+    parcels, queries = Interval(500, 700, 1000), Interval(1.1, 1.7, 3.5)
+    product = multiply(parcels, queries)
+    assert product.expected == pytest.approx(700 * 1.7)
+    assert 500 * 1.1 < product.low < 700 * 1.1
+    assert 700 * 3.5 < product.high < 1000 * 3.5
+    certain = multiply(parcels, Interval(2, 2, 2))
+    assert [certain.low, certain.high] == pytest.approx([1000, 2000])

@@ -9,8 +9,9 @@ same queries. Nothing here reads a clock, a file or a network.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -33,7 +34,7 @@ from hasat.sources.tkgm.scan.coverage import OPEN, TILE
 from hasat.sources.tkgm.scan.likelihood import LikelihoodModel, Vector
 from hasat.sources.tkgm.scan.numbering import Numbering, Run
 from hasat.sources.tkgm.scan.progress import QUALITY_LEVELS, Estimate, Forecast
-from hasat.sources.tkgm.scan.statistics import Interval, estimate_parcels
+from hasat.sources.tkgm.scan.statistics import Interval, estimate_parcels, multiply
 
 # The first queries go to random points and forecast the cost: one per this many square metres, at
 # most this many, or as many times the root of the area in square kilometres if that is more.
@@ -51,6 +52,11 @@ MIN_NUMBER_CHANCE = 0.3
 NEGLIGIBLE = 0.1
 # An audit may expect this many times the missing parcels that the quality allows: it is coarse.
 AUDIT_TOLERANCE = 2.0
+# Before its audit a scan queries gaps next to missing numbers, each run of numbers this often, as
+# long as one in so many finds a parcel; a few may find none.
+NUMBER_TRIES = 3
+QUERIES_PER_NUMBER = 12
+FIRST_NUMBER_QUERIES = 20
 # From this share of the sample's estimate on, the gaps are a better basis than the sample.
 RELY_ON_GAPS = 0.5
 # Parts of an area narrower than twice this hold no gap, so they are widened by it.
@@ -83,6 +89,7 @@ class _Pending:
     audit: Audit | None = None
     open: bool = False
     run: Run | None = None
+    for_number: bool = False
 
 
 class Planner:
@@ -119,6 +126,8 @@ class Planner:
         self._audit: Audit | None = None
         self._audits = 0
         self._recorded = 0
+        self._number_tries: Counter[Run] = Counter()
+        self._number_hits = 0
         self._area = ground
         self._proof = Proof(self._numbering, ground)
         self._sample = self._random_places() if weights is None else []
@@ -170,7 +179,9 @@ class Planner:
             for tile in list(dict.fromkeys(stale))[: MAX_UPDATES // 2]:
                 self.terrain.update(tile)
             updates -= MAX_UPDATES // 2
-        return self._take_audit() if enough else self._choose(order, chance)
+        if not enough:
+            return self._choose(order, chance)
+        return self._search_numbers(chance) or self._take_audit()
 
     def record(self, query: Query, parcel: Parcel | None) -> None:
         """Record the response to a query; a parcel without geometry counts as none."""
@@ -186,6 +197,7 @@ class Planner:
             return
         if pending.run is not None and outline is None:
             self._numbering.missed(pending.run)
+        self._number_hits += pending.for_number and counts
         if pending.sampled:
             self._sampled.append(self._size_of(outline))
         if pending.audit is not None:
@@ -258,14 +270,18 @@ class Planner:
         parcels = max(sampled.expected, seen)
         empty = sum(not size for size in self._sampled) / len(self._sampled)
         extra = self._open_queries(empty - ROAD_SHARE) + self._sample_size
-        level = self._level
+        level, low, high = self._level, max(sampled.low, seen), max(sampled.high, seen)
+        # No parcel met leaves no more than one.
+        counted = Interval(max(low, 1.0), math.sqrt(max(low, 1.0) * max(high, 1.0)), max(high, 1.0))
+        spent = multiply(counted, Interval(level.least, level.queries, level.most))
+        questions = level.queries * parcels + extra
         return Forecast(
             parcels=parcels,
-            low=max(sampled.low, seen),
-            high=max(sampled.high, seen),
-            questions=round(level.queries * parcels + extra),
-            least_questions=round(level.least * max(sampled.low, seen)),
-            most_questions=round(level.most * max(sampled.high, seen) + 2.0 * extra),
+            low=low,
+            high=high,
+            questions=round(questions),
+            least_questions=round(min(max(spent.low, level.least * seen), questions)),
+            most_questions=round(max(spent.high + 2.0 * extra, questions)),
         )
 
     def _sampled_parcels(self) -> Interval | None:
@@ -289,6 +305,28 @@ class Planner:
     def audit_size(self, parcels: int) -> int:
         """Return how many random points prove that a scan is complete."""
         return max(MIN_POINTS, math.ceil(self._level.audit * parcels))
+
+    def _search_numbers(self, chance: NDArray[np.float64]) -> list[Query]:
+        """Return points in gaps next to missing numbers, while such points find parcels.
+
+        The model expects next to nothing there, but it learned from likelier gaps.
+        """
+        runs = self._candidates.runs
+        found, tries = self._number_hits, self._number_tries
+        allowed = FIRST_NUMBER_QUERIES + QUERIES_PER_NUMBER * found - tries.total()
+        if self._numbering.by_number or allowed <= 0:
+            return []
+        best: dict[Run, int] = {}
+        for slot in np.argsort(-chance, kind="stable").tolist():
+            run = runs[slot]
+            if run is not None and chance[slot] > 0.0 and tries[run] < NUMBER_TRIES:
+                best.setdefault(run, slot)
+        queries = self._choose(np.array(list(best.values())[:allowed], dtype=np.intp), chance)
+        for query in queries:
+            pending = self._pending[query] = replace(self._pending[query], for_number=True)
+            assert pending.run is not None
+            tries[pending.run] += 1
+        return queries
 
     def _take_audit(self) -> list[Query]:
         """Return points of the audit; none while responses are outstanding, and at the end."""

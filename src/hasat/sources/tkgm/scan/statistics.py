@@ -50,6 +50,17 @@ def estimate_parcels(sizes: Sequence[float], area: float) -> Interval:
     return Interval(mean / factor, mean, mean * factor + max_unmet)
 
 
+def multiply(first: Interval, second: Interval) -> Interval:
+    """Return the product of two independent positive quantities.
+
+    The logarithms of their errors add as squares: both are rarely at the same end.
+    """
+    middle = first.expected * second.expected
+    below = math.hypot(*(math.log(one.expected / one.low) for one in (first, second)))
+    above = math.hypot(*(math.log(one.high / one.expected) for one in (first, second)))
+    return Interval(middle * math.exp(-below), middle, middle * math.exp(above))
+
+
 def binomial_upper(hits: int, trials: int, error: float) -> float:
     """Return the largest share that is consistent with some hits, after Clopper and Pearson.
 

@@ -142,17 +142,20 @@ def assemble(
     return Cadastre(parcels)
 
 
-def number_parcels(grounds: Sequence[Outline], seed: int) -> list[tuple[int, str, str]]:
+def number_parcels(
+    grounds: Sequence[Outline], seed: int, *, one_block: bool = False
+) -> list[tuple[int, str, str]]:
     """Number parcels as surveyors do: a block is an ada, its parcels are numbered along it.
 
-    Some numbers are missing, because their parcels were divided or merged, and the resulting
-    parcels have the numbers after the last.
+    With `one_block` all parcels are numbered together, in the ada 0 of villages. Some numbers are
+    missing, because their parcels were divided or merged, and the resulting parcels have the
+    numbers after the last.
     """
     dice = np.random.default_rng(seed)
-    blocks = _blocks(grounds)
+    blocks = np.zeros(len(grounds), dtype=np.int64) if one_block else _blocks(grounds)
     order = sorted(set(blocks.tolist()), key=lambda b: _reading_order(grounds, blocks, b))
     numbers: list[tuple[int, str, str]] = [(0, "", "")] * len(grounds)
-    for ada, block in enumerate(order, start=101):
+    for ada, block in enumerate(order, start=0 if one_block else 101):
         members = np.flatnonzero(blocks == block)
         along = _along(grounds, members)
         count = len(along)

@@ -23,7 +23,8 @@ def generate_cadastre(
     """Generate a cadastre of about `parcels` parcels of a kind (see `KINDS`) around a place."""
     dice = np.random.default_rng(seed)
     grounds = [ground for ground in KINDS[kind](parcels, dice) if ground.area > 1.0]
-    return assemble(grounds, number_parcels(grounds, seed), Plane(lon, lat))
+    numbers = number_parcels(grounds, seed, one_block=kind in ONE_BLOCK)
+    return assemble(grounds, numbers, Plane(lon, lat))
 
 
 def _town(parcels: int, dice: Generator) -> Grounds:
@@ -284,6 +285,27 @@ def _hamlets(parcels: int, dice: Generator) -> Grounds:
     return plots
 
 
+def _old_village(parcels: int, dice: Generator) -> Grounds:
+    """Generate a village whose narrow lanes cut many plots and leave pieces on their other side."""
+    reach = math.sqrt(parcels * 1_400.0) / 2
+    centre = dice.normal(0, 0.24, (parcels * 2 // 3, 2)) * reach
+    fields = dice.uniform(-1, 1, (parcels // 3, 2)) * reach
+    spots = np.vstack([centre, fields])
+    spots = spots[(np.abs(spots) < reach).all(axis=1)]
+    along = spots[dice.choice(len(spots), max(5, len(spots) // 22), replace=False)]
+    lanes = shapely.union_all(
+        [
+            shapely.boundary(cell).buffer(float(dice.uniform(1.2, 3.5)), quad_segs=2)
+            for cell in _cells(along, reach)
+        ]
+    )
+    rest = [shapely.difference(plot, lanes) for plot in _cells(spots, reach)]
+    return [part for plot in rest for part in shapely.get_parts(plot) if part.area > 15]
+
+
+# Kinds without blocks: all parcels are numbered together, as in villages without an ada.
+ONE_BLOCK = frozenset({"old-village"})
+
 KINDS: dict[str, Callable[[int, Generator], Grounds]] = {
     "town": _town,
     "village": _village,
@@ -296,4 +318,5 @@ KINDS: dict[str, Callable[[int, Generator], Grounds]] = {
     "lakes": _lakes,
     "terraces": _terraces,
     "hamlets": _hamlets,
+    "old-village": _old_village,
 }
