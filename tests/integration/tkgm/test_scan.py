@@ -455,7 +455,7 @@ async def test_the_job_resumes_when_there_is_quota_again(
             return RunContext(
                 run_id=1,
                 job=SCAN,
-                params={"area": area, "quality": "fast"},
+                params={"area": area, "quality": "fast", "yes": True},
                 scheduled_for=None,
                 settings=settings,
                 store=place.store,
@@ -476,4 +476,33 @@ async def test_the_job_resumes_when_there_is_quota_again(
         assert done.kind == "done"
         assert done.detail["complete"]
         assert done.detail["knownBefore"] >= ended.detail["questions"]
+        assert max(place.upstream.points.values()) == 1
+
+
+async def test_the_job_needs_a_yes_for_more_than_a_day(
+    database: ThrowAwayDatabase, tmp_path: Path
+) -> None:
+    async with town(database, tmp_path, parcels=150, daily=30) as place:
+        named = {"HASAT_HOME": str(tmp_path), "HASAT_TKGM_WORKERS_FILE": str(place.workers)}
+        settings = load_settings(environ=named | {"HASAT_DATABASE_URL": database.url})
+        area = json.loads(shapely.to_geojson(place.upstream.cadastre.area()))
+
+        def context(**params: Any) -> RunContext:
+            return RunContext(
+                run_id=1,
+                job=SCAN,
+                params={"area": area, **params},
+                scheduled_for=None,
+                settings=settings,
+                store=place.store,
+            )
+
+        with pytest.raises(UsageError, match="more than the 90 of a day"):
+            await SCAN.run(context())
+        sampled = sum(place.upstream.points.values())
+        assert 0 < sampled <= 60
+        limited = await SCAN.run(context(max_queries=5))
+        assert limited.kind == "done"
+        ended = await SCAN.run(context(yes=True))
+        assert ended.kind == "out_of_quota"
         assert max(place.upstream.points.values()) == 1

@@ -79,7 +79,9 @@ async def run(context: RunContext) -> Outcome:
     # Listing jobs must not load the geometry libraries.
     from hasat.sources.tkgm.registry.client import open_registry
     from hasat.sources.tkgm.scan.progress import (
+        Forecast,
         ScanProgress,
+        check_budget,
         progress_document,
         progress_note,
         sample_text,
@@ -108,12 +110,17 @@ async def run(context: RunContext) -> Outcome:
                 progress.queries, progress.total_queries, progress_note(progress)
             )
 
+        async def check(forecast: Forecast) -> None:
+            if not context.params.get("yes"):
+                check_budget(request, forecast.questions, registry.day_budget)
+
         scan = Scan(
             context.store,
             registry,
             request,
             RequestContext(LANE, NAME, context.run_id),
             report,
+            check,
         )
         kind = "done"
         message: str | None = None

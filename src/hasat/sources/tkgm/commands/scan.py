@@ -10,7 +10,7 @@ from rich.text import Text
 from shapely.geometry import mapping, shape
 
 from hasat.console import context, output
-from hasat.errors import OutOfQuotaError, UsageError
+from hasat.errors import OutOfQuotaError
 from hasat.feed.holds import GuardError
 from hasat.fetch import RequestContext
 from hasat.jobs.approvals import hold_command
@@ -25,6 +25,7 @@ from hasat.sources.tkgm.scan.progress import (
     Forecast,
     ScanProgress,
     ScanRequest,
+    check_budget,
     claim_texts,
     first_estimate_text,
     forecast_text,
@@ -80,30 +81,15 @@ async def run_scan(
         scan = Scan(store, registry, request, RequestContext(LANE, NAME), on_progress)
         result_forecast: Forecast | None = None
 
-        def check_budget(queries: int) -> None:
-            limit, most = registry.day_budget, request.max_queries
-            if not yes and queries > limit and (most is None or most > limit):
-                raise UsageError(
-                    msg(
-                        "The scan takes about {queries:,} queries, more than the {limit:,} of a "
-                        "day.",
-                        queries=queries,
-                        limit=limit,
-                    ),
-                    remedy=msg(
-                        "Confirm with --yes, or scan less: a smaller area, --quality fast or "
-                        "--max-queries. The responses so far are stored."
-                    ),
-                )
-
         async def show_forecast(forecast: Forecast) -> None:
             nonlocal result_forecast
             result_forecast = forecast
             output.note(forecast_text(forecast, (await scan.progress()).quota_left))
-            check_budget(forecast.questions)
+            if not yes:
+                check_budget(request, forecast.questions, registry.day_budget)
 
-        if request.method == "grid" and not only_estimate:
-            check_budget(round(km2 * 1e6 / request.step**2))
+        if request.method == "grid" and not (only_estimate or yes):
+            check_budget(request, round(km2 * 1e6 / request.step**2), registry.day_budget)
         scan.on_forecast = None if only_estimate else show_forecast
         code, hold = 0, None
         message: str | None = None

@@ -234,6 +234,8 @@ async def start_scan(request: PageRequest) -> str:
     params: dict[str, Any] = {"area": mapping(area.outline)}
     if request.text("estimate"):
         params["estimate"] = True
+    if request.text("yes"):
+        params["yes"] = True
     run = await queue_run(request.store, request.context.catalogue, SCAN, params)
     return f"/parcels?{urlencode({**area.address, 'run': run.id})}"
 

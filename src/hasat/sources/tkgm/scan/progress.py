@@ -10,6 +10,7 @@ from typing import Any, Literal
 import shapely
 from shapely import MultiPolygon, Polygon
 
+from hasat.errors import UsageError
 from hasat.feed.guard import Counts
 from hasat.messages import Message, join, msg
 from hasat.sources.tkgm.scan import Quality
@@ -69,6 +70,23 @@ class ScanRequest:
         """A digest that is equal for equal areas with equal options."""
         area = shapely.to_wkb(shapely.normalize(shapely.set_precision(self.area, 1e-7)))
         return hashlib.sha256(area + json.dumps(self.options).encode()).digest()
+
+
+def check_budget(request: ScanRequest, queries: int, day_budget: int) -> None:
+    """Raise UsageError for a scan that takes more than a day's budget without confirmation."""
+    most = request.max_queries
+    if queries > day_budget and (most is None or most > day_budget):
+        raise UsageError(
+            msg(
+                "The scan takes about {queries:,} queries, more than the {limit:,} of a day.",
+                queries=queries,
+                limit=day_budget,
+            ),
+            remedy=msg(
+                "Confirm with yes (--yes), or scan less: a smaller area, the quality fast or "
+                "fewer max_queries. The responses so far are stored."
+            ),
+        )
 
 
 @dataclass(frozen=True)
