@@ -98,6 +98,7 @@ async def test_the_page_from_empty_to_a_scan(
         assert begun.status_code == 303
         (run,) = await list_runs(store)
         assert run.params["area"]["type"] == "Polygon"
+        assert "yes" not in run.params
         watched = await client.get(begun.headers["location"])
         assert f'href="/runs/{run.id}"' in watched.text
 
@@ -156,12 +157,17 @@ async def test_search_upload_and_deletion_of_a_scan(settings: Settings, store: S
         assert 'value="ada.geojson"' in page.text
         begun = await client.post(
             "/parcels/scan",
-            data={"file": stored.headers["location"].partition("=")[2], "estimate": "1"},
+            data={
+                "file": stored.headers["location"].partition("=")[2],
+                "estimate": "1",
+                "yes": "1",
+            },
             headers=OWN_PAGE,
         )
         assert begun.status_code == 303
         (run,) = await list_runs(store)
         assert run.params["estimate"] is True
+        assert run.params["yes"] is True
         wrong = {"file": ("ada.geojson", "{}")}
         refused = await client.post(
             "/parcels/area", files=wrong, headers={**OWN_PAGE, "Accept": "application/json"}
