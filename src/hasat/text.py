@@ -6,6 +6,8 @@ import unicodedata
 _TO_LOWER = str.maketrans({"I": "ı", "İ": "i"})
 _TO_UPPER = str.maketrans({"i": "İ", "ı": "I"})
 HIDDEN = "********"
+# Above it, JSON readers and spreadsheets that calculate in doubles lose digits.
+MAX_EXACT_INTEGER = 2**53
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
 _TELLING = re.compile(r"token|key|secret|sig|pass|pwd|auth|code|cred|session", re.IGNORECASE)
 # A class of letters first, which the engine finds several times as fast as what looks behind.

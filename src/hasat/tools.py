@@ -9,13 +9,16 @@ from pydantic import BaseModel, Field
 from hasat.http.routes import StorableText
 from hasat.source import Tool
 from hasat.store.audit import MAX_TEXT
+from hasat.text import MAX_EXACT_INTEGER
 
 Limit = Annotated[int, Field(ge=1, le=500, description="Maximum number of results.")]
 Text = Annotated[StorableText, Field(max_length=200)]
-Id = Annotated[int, Field(ge=0, le=2**62)]
-"""A numeric id assigned by an upstream; the upper bound fits a bigint column."""
+Id = Annotated[int, Field(ge=0, le=MAX_EXACT_INTEGER)]
+"""A numeric id assigned by an upstream."""
 
-RunId = Annotated[int, Field(strict=True, ge=1, le=2**62, description="The run's number.")]
+RunId = Annotated[
+    int, Field(strict=True, ge=1, le=MAX_EXACT_INTEGER, description="The run's number.")
+]
 
 
 Reason = Annotated[

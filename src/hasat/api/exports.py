@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from hasat.errors import UsageError
 from hasat.feed.columns import Column
 from hasat.messages import msg
-from hasat.text import csv_text
+from hasat.text import MAX_EXACT_INTEGER, csv_text
 
 Format = Literal["json", "ndjson", "csv", "xlsx", "parquet"]
 TableFormat = Literal["csv", "xlsx", "parquet"]
@@ -37,7 +37,6 @@ _BY_MEDIA: dict[str, Format] = {
 }
 MAX_XLSX_ROWS = 1_048_575
 _XLSX_CELL = 32_767
-_XLSX_EXACT = 2**53
 _ROW_GROUP = 20_000
 _CHUNK = 1 << 18
 
@@ -257,7 +256,7 @@ def _add_rows(sheet: Any, first: int, rows: Sequence[Cells], day: Any) -> None:
                     continue
                 case bool():
                     sheet.write_boolean(line, place, value)
-                case int() | float() if abs(value) <= _XLSX_EXACT:
+                case int() | float() if abs(value) <= MAX_EXACT_INTEGER:
                     sheet.write_number(line, place, value)
                 case datetime():
                     sheet.write_string(line, place, value.astimezone(UTC).isoformat())

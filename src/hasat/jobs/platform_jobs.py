@@ -27,6 +27,7 @@ from hasat.jobs.connection import DATABASE_ERRORS, Connection
 from hasat.jobs.context import RunContext
 from hasat.messages import join, msg, template
 from hasat.store.queries import load_query
+from hasat.text import MAX_EXACT_INTEGER
 
 ARCHIVES_JOB = "archive_datasets"
 REBUILD_JOB = "rebuild_dataset"
@@ -146,7 +147,7 @@ def undo_job(datasets: Sequence[Dataset]) -> Job:
         UNDO_JOB,
         run,
         msg("Undoes the changes of a run, after an approval."),
-        options={"run": Annotated[int, Field(ge=1, le=2**62)]},
+        options={"run": Annotated[int, Field(ge=1, le=MAX_EXACT_INTEGER)]},
         overlap="queue",
     )
 

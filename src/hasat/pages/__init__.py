@@ -15,9 +15,9 @@ from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.source import Source
 from hasat.store import Store
+from hasat.text import MAX_EXACT_INTEGER
 
 _MAX_LENGTH = 300
-_MAX_NUMBER = 2**62
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ class PageRequest:
                 msg("The value of {name!r} is not a number.", name=name),
                 remedy=msg("Use digits only."),
             )
-        if not 0 < int(value) <= _MAX_NUMBER:
+        if not 0 < int(value) <= MAX_EXACT_INTEGER:
             raise UsageError(
                 msg("The value of {name!r} is out of range.", name=name),
-                remedy=msg("Use 1 to {largest:,}.", largest=_MAX_NUMBER),
+                remedy=msg("Use 1 to {largest:,}.", largest=MAX_EXACT_INTEGER),
             )
         return int(value)
 

@@ -24,6 +24,7 @@ from xml.parsers.expat import ExpatError, ParserCreate, errors
 
 from hasat.messages import msg
 from hasat.tables.cells import Cell, Row, TableError
+from hasat.text import MAX_EXACT_INTEGER
 
 OnProgress = Callable[[float, float | None, str], None]
 
@@ -43,7 +44,6 @@ _LITERALS = re.compile(r'"[^"]*"|\[[^\]]*\]|\\.|_.|\*.')
 _DATE_LETTERS = re.compile("[ymdhs]", re.IGNORECASE)
 _PADDED = re.compile("0{2,}")
 _EPOCH, _EPOCH_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)  # noqa: DTZ001 - cells have no zone
-_EXACT = 2**53
 # A RuntimeError is a password or a method of compression that is not supported.
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
@@ -375,7 +375,7 @@ class _SheetParser:
         style = self._styles[place] if known and place is not None else _Style()
         if style.is_date and value >= 0:
             return _date(value, self._epoch)
-        if not value.is_integer() or abs(value) > _EXACT:
+        if not value.is_integer() or abs(value) > MAX_EXACT_INTEGER:
             return value
         number = int(value)
         return str(number).zfill(style.digits) if style.digits and number >= 0 else number

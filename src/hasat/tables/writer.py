@@ -18,6 +18,7 @@ from hasat.messages import msg
 from hasat.tables.cells import Cell, TableError, cell_text, harmless_text
 from hasat.tables.reader import FileFormat
 from hasat.tables.workbook import MAX_CELL, MAX_COLUMNS, MAX_ROWS
+from hasat.text import MAX_EXACT_INTEGER
 
 MEDIA_TYPES: dict[FileFormat, str] = {
     "csv": "text/csv; charset=utf-8",
@@ -28,7 +29,6 @@ _MIN_WIDTH, _MAX_WIDTH = 8, 50
 """Widths of columns, in letters."""
 _EVERYWHERE = "A1:XFD1048576"
 _DELIMITERS = {"csv": ";", "tsv": "\t"}
-_EXACT = 2**53
 
 
 def write_table(file: IO[bytes], file_format: FileFormat) -> "TextWriter | WorkbookWriter":
@@ -106,7 +106,7 @@ class WorkbookWriter:
                 return
             case bool():
                 self._sheet.write_boolean(self._number, place, cell)
-            case int() | float() if abs(cell) <= _EXACT:
+            case int() | float() if abs(cell) <= MAX_EXACT_INTEGER:
                 self._sheet.write_number(self._number, place, cell)
             case datetime() | date() | time():
                 self._write_time(place, cell)

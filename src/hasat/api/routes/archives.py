@@ -39,6 +39,7 @@ from hasat.http.routes import (
 )
 from hasat.messages import msg, template
 from hasat.store import Store
+from hasat.text import MAX_EXACT_INTEGER
 
 _ONE_RANGE = re.compile(r"bytes\s*=\s*(\d*)\s*-\s*(\d*)\s*", re.ASCII)
 
@@ -217,7 +218,7 @@ def archive_router(dataset: Dataset) -> APIRouter:
         response: Response,
         store: ReadStoreDep,
         after: Annotated[
-            int, Query(ge=0, le=2**62, description="`next` of the previous page.")
+            int, Query(ge=0, le=MAX_EXACT_INTEGER, description="`next` of the previous page.")
         ] = 0,
         limit: Annotated[
             int, Query(ge=1, le=1000, description="Maximum number of versions.")
@@ -307,7 +308,7 @@ def archive_router(dataset: Dataset) -> APIRouter:
     async def version_delta(
         request: Request,
         store: StoreDep,
-        version: Annotated[int, Path(ge=1, le=2**62, examples=[12])],
+        version: Annotated[int, Path(ge=1, le=MAX_EXACT_INTEGER, examples=[12])],
     ) -> Response:
         """Gzipped NDJSON: one line about the version, then its changes in order."""
         async with store.connection() as conn:

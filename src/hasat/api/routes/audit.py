@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from hasat.errors import DatabaseError, NotAllowedError
 from hasat.http.routes import CamelModel, StorableText, StoreDep, declare_responses, require
 from hasat.store.audit import ActorKind, AuditOutcome, AuditRecord, list_audit
+from hasat.text import MAX_EXACT_INTEGER
 
 router = APIRouter(tags=["operation"])
 
@@ -73,7 +74,8 @@ async def audit(
         ),
     ] = None,
     before: Annotated[
-        int | None, Query(ge=1, le=2**62, description="Only records with a lower number.")
+        int | None,
+        Query(ge=1, le=MAX_EXACT_INTEGER, description="Only records with a lower number."),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number.")] = 100,
 ) -> AuditResponse:

@@ -20,6 +20,7 @@ from hasat.http.routes import (
 )
 from hasat.messages import msg
 from hasat.source import Source
+from hasat.text import MAX_EXACT_INTEGER
 
 router = APIRouter(tags=["operation"])
 
@@ -40,9 +41,9 @@ _DELIVERY = {
 }
 
 Endpoint = Annotated[StorableText | None, Query(description="Only this endpoint.")]
-Before = Annotated[int | None, Query(ge=1, le=2**62, description="Only lower numbers.")]
+Before = Annotated[int | None, Query(ge=1, le=MAX_EXACT_INTEGER, description="Only lower numbers.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number.")]
-Number = Annotated[int, Path(ge=1, le=2**62, description="The delivery's number.")]
+Number = Annotated[int, Path(ge=1, le=MAX_EXACT_INTEGER, description="The delivery's number.")]
 
 
 class ReplayRequest(BaseModel):

@@ -20,10 +20,11 @@ from hasat.http.routes import (
 from hasat.jobs.approvals import queue_approval
 from hasat.settings.reference import plain
 from hasat.store.audit import MAX_TEXT, describe_action
+from hasat.text import MAX_EXACT_INTEGER
 
 router = APIRouter(tags=["operation"])
 
-Number = Annotated[int, Path(ge=1, le=2**62, description="The number of the held run.")]
+Number = Annotated[int, Path(ge=1, le=MAX_EXACT_INTEGER, description="The number of the held run.")]
 State = Literal["waiting", "approved", "rejected", "superseded"]
 
 
@@ -101,7 +102,9 @@ async def holds(
     source: Annotated[
         StorableText | None, Query(max_length=100, description="Only this source.")
     ] = None,
-    before: Annotated[int | None, Query(ge=1, le=2**62, description="Only older ones.")] = None,
+    before: Annotated[
+        int | None, Query(ge=1, le=MAX_EXACT_INTEGER, description="Only older ones.")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number.")] = 50,
 ) -> HoldsResponse:
     """Newest first; `before` continues after the last one of a page."""

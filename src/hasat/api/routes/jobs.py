@@ -22,11 +22,12 @@ from hasat.jobs.queue import queue_run
 from hasat.jobs.runs import ScheduledJob, get_run, list_runs, schedule_overview
 from hasat.settings.reference import describe_type, plain
 from hasat.store.audit import MAX_TEXT, describe_action
+from hasat.text import MAX_EXACT_INTEGER
 
 router = APIRouter(tags=["operation"])
 
 Name = Annotated[StorableText, Path(max_length=100, description="The job's name.")]
-Number = Annotated[int, Path(ge=1, le=2**62, description="The run's number.")]
+Number = Annotated[int, Path(ge=1, le=MAX_EXACT_INTEGER, description="The run's number.")]
 
 _MaskedParams = Annotated[dict[str, Any], AfterValidator(plain)]
 """Parameters without credentials and query values of addresses: any key may read runs."""
@@ -207,7 +208,9 @@ async def runs(
         bool, Query(alias="open", description="Only queued and running ones.")
     ] = False,
     failed: Annotated[bool, Query(description="Only failed ones.")] = False,
-    before: Annotated[int | None, Query(ge=1, le=2**62, description="Only older ones.")] = None,
+    before: Annotated[
+        int | None, Query(ge=1, le=MAX_EXACT_INTEGER, description="Only older ones.")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number.")] = 50,
 ) -> RunsResponse:
     """`before` continues after the last run of a page."""

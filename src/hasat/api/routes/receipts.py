@@ -31,6 +31,7 @@ from hasat.receipts.ledger import (
     list_receipts,
     listed_keys,
 )
+from hasat.text import MAX_EXACT_INTEGER
 
 router = APIRouter(tags=["receipts"])
 public_router = APIRouter(tags=["receipts"])
@@ -102,7 +103,7 @@ async def receipts(
         StorableText | None, Query(max_length=500, description="Only about this key.")
     ] = None,
     before: Annotated[
-        int | None, Query(ge=1, le=2**62, description="`next` of the previous page.")
+        int | None, Query(ge=1, le=MAX_EXACT_INTEGER, description="`next` of the previous page.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number.")] = 50,
 ) -> ReceiptsResponse:

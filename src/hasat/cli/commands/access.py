@@ -27,6 +27,7 @@ from hasat.settings import Settings
 from hasat.settings.types import parse_duration
 from hasat.source.installed import all_datasets
 from hasat.store.audit import list_audit
+from hasat.text import MAX_EXACT_INTEGER
 
 app = typer.Typer(help="Manage the keys of the HTTP API.", no_args_is_help=True)
 
@@ -250,7 +251,8 @@ def audit(
         typer.Option(metavar="CODE", help="Only this code, or its first word: hold.approve, run."),
     ] = None,
     before: Annotated[
-        int | None, typer.Option(min=1, max=2**62, help="Only records with a lower number.")
+        int | None,
+        typer.Option(min=1, max=MAX_EXACT_INTEGER, help="Only records with a lower number."),
     ] = None,
     json: output.JsonFlag = False,
 ) -> None:

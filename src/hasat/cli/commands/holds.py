@@ -32,6 +32,7 @@ from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.settings.reference import plain
 from hasat.store import Store
+from hasat.text import MAX_EXACT_INTEGER
 
 app = typer.Typer(help="Runs that the guard holds until a decision.", no_args_is_help=True)
 
@@ -152,7 +153,9 @@ def reject(
 @app.command()
 def undo(
     ctx: typer.Context,
-    run: Annotated[int, typer.Argument(min=1, max=2**62, metavar="RUN", help="The run to undo.")],
+    run: Annotated[
+        int, typer.Argument(min=1, max=MAX_EXACT_INTEGER, metavar="RUN", help="The run to undo.")
+    ],
     reason: output.ReasonOption = None,
     json: output.JsonFlag = False,
 ) -> None:

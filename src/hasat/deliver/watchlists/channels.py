@@ -13,7 +13,7 @@ from hasat.fetch.addresses import PrivateAddressError, is_allowed
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.settings.types import check_http_url
-from hasat.text import HIDDEN, mask_address
+from hasat.text import HIDDEN, MAX_EXACT_INTEGER, mask_address
 
 MAX_CHANNELS = 10
 _MAX_RECIPIENTS = 50
@@ -32,7 +32,7 @@ class _Channel(BaseModel):
     id: int | None = Field(
         default=None,
         ge=1,
-        le=2**62,
+        le=MAX_EXACT_INTEGER,
         description="A channel that the list has: what is left out or masked stays as it is.",
     )
 

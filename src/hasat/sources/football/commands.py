@@ -14,6 +14,7 @@ from hasat.errors import NotFoundError
 from hasat.messages import msg
 from hasat.sources.football.api.queries import read_rows
 from hasat.sources.football.price import load_prices
+from hasat.text import MAX_EXACT_INTEGER
 
 _UNITS = {
     "api": msg("everything"),
@@ -48,7 +49,9 @@ def rebuild(ctx: typer.Context, json: output.JsonFlag = False) -> None:
     )
 
 
-LeagueArgument = Annotated[int, typer.Argument(min=1, max=2**62, help="The id of the league.")]
+LeagueArgument = Annotated[
+    int, typer.Argument(min=1, max=MAX_EXACT_INTEGER, help="The id of the league.")
+]
 SeasonArgument = Annotated[int, typer.Argument(min=1800, max=2200, help="The year of the season.")]
 
 
@@ -152,7 +155,9 @@ def fixtures(
 @app.command()
 def match(
     ctx: typer.Context,
-    fixture: Annotated[int, typer.Argument(min=1, max=2**62, help="The id of the match.")],
+    fixture: Annotated[
+        int, typer.Argument(min=1, max=MAX_EXACT_INTEGER, help="The id of the match.")
+    ],
     json: output.JsonFlag = False,
 ) -> None:
     """Show the score, the state and the events of a match.

@@ -55,6 +55,7 @@ from hasat.sources.tkgm.selection import (
 )
 from hasat.sources.tkgm.source import PARCELS
 from hasat.store import Store
+from hasat.text import MAX_EXACT_INTEGER
 
 _EXAMPLES = ogc.Documents("http://127.0.0.1:8000")
 _LANDING = _EXAMPLES.landing()
@@ -298,7 +299,9 @@ async def scans(store: StoreDep) -> Response:
     response_class=Response,
     responses=declare_responses(_OUTLINES, UsageError, media=ogc.GEOJSON),
 )
-async def scan_parcels(scan: Annotated[int, Path(ge=1, le=2**62)], store: StoreDep) -> Response:
+async def scan_parcels(
+    scan: Annotated[int, Path(ge=1, le=MAX_EXACT_INTEGER)], store: StoreDep
+) -> Response:
     """The latest 5,000 outlines, including those not yet published."""
     return json_response(ogc.outlines(await scan_outlines(store, scan)), media=ogc.GEOJSON)
 

@@ -26,6 +26,7 @@ from hasat.sources.football.api.route_params import (
 )
 from hasat.sources.football.status import iso_time
 from hasat.tables.writer import MEDIA_TYPES, write_table
+from hasat.text import MAX_EXACT_INTEGER
 
 router = new_router()
 
@@ -170,7 +171,7 @@ async def player_seasons(
 async def balance(
     store: ReadStoreDep,
     paging: PageParams,
-    team: Annotated[int, Query(ge=0, le=2**62)],
+    team: Annotated[int, Query(ge=0, le=MAX_EXACT_INTEGER)],
     opponent: Id = None,
 ) -> Response:
     """The balance of a team against each opponent, over all mirrored seasons."""

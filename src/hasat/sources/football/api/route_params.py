@@ -13,12 +13,12 @@ from hasat.feed.changes import head_of
 from hasat.http.routes import StorableText, declare_responses, dumps, json_response
 from hasat.sources.football.api.queries import ListQuery, read_page
 from hasat.store import Store
+from hasat.text import MAX_EXACT_INTEGER
 
 _MAX_PAGE_SIZE = 500
-_MAX_ID = 2**62
 
-Id = Annotated[int | None, Query(ge=0, le=_MAX_ID)]
-PathId = Annotated[int, Path(ge=0, le=_MAX_ID)]
+Id = Annotated[int | None, Query(ge=0, le=MAX_EXACT_INTEGER)]
+PathId = Annotated[int, Path(ge=0, le=MAX_EXACT_INTEGER)]
 Text = Annotated[StorableText | None, Query(min_length=1, max_length=100)]
 
 

@@ -34,6 +34,7 @@ from hasat.sources.football.api.route_params import (
 )
 from hasat.sources.football.status import iso_time, quota_of
 from hasat.store import Store
+from hasat.text import MAX_EXACT_INTEGER
 
 router = new_router()
 
@@ -47,7 +48,7 @@ _TABLE = {"leagueId": 39, "season": 2026, "groups": [{"group": "Premier League",
 async def teams(
     store: ReadStoreDep,
     paging: PageParams,
-    number: Annotated[int | None, Query(ge=0, le=2**62, alias="id")] = None,
+    number: Annotated[int | None, Query(ge=0, le=MAX_EXACT_INTEGER, alias="id")] = None,
     league: Id = None,
     season: Id = None,
     country: Text = None,
@@ -80,8 +81,8 @@ async def tables(league: PathId, season: PathId, store: ReadStoreDep) -> Respons
 )
 async def standings(
     store: ReadStoreDep,
-    league: Annotated[int, Query(ge=0, le=2**62)],
-    season: Annotated[int, Query(ge=0, le=2**62)],
+    league: Annotated[int, Query(ge=0, le=MAX_EXACT_INTEGER)],
+    season: Annotated[int, Query(ge=0, le=MAX_EXACT_INTEGER)],
     team: Id = None,
 ) -> Response:
     """All groups of a season's tables, or the lines of one team."""
@@ -164,7 +165,7 @@ async def team_statistics(
 async def leagues(
     store: ReadStoreDep,
     paging: PageParams,
-    number: Annotated[int | None, Query(ge=0, le=2**62, alias="id")] = None,
+    number: Annotated[int | None, Query(ge=0, le=MAX_EXACT_INTEGER, alias="id")] = None,
     country: Text = None,
     kind: Annotated[StorableText | None, Query(max_length=20, alias="type")] = None,
     search: Text = None,

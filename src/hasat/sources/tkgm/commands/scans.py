@@ -9,6 +9,7 @@ from hasat.console import context, output
 from hasat.console.runtime import run_with_store, with_audit
 from hasat.console.tables import local_time
 from hasat.messages import msg
+from hasat.text import MAX_EXACT_INTEGER
 
 if TYPE_CHECKING:
     from hasat.settings import Settings
@@ -22,7 +23,7 @@ def scans(
         int | None,
         typer.Option(
             min=1,
-            max=2**62,
+            max=MAX_EXACT_INTEGER,
             metavar="ID",
             help="Delete a scan and its stored responses; its parcels stay.",
         ),

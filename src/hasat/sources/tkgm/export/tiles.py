@@ -15,6 +15,7 @@ from hasat.errors import UsageError
 from hasat.messages import msg
 from hasat.sources.tkgm.geometry import polygons_of
 from hasat.sources.tkgm.selection import Box
+from hasat.text import MAX_EXACT_INTEGER
 
 MAX_ZOOM = 22
 _EXTENT = 4096
@@ -148,7 +149,7 @@ def _value(value: Any) -> bytes:
     match value:
         case bool():
             return _number(7, int(value))
-        case int() if abs(value) < 2**62:
+        case int() if abs(value) < MAX_EXACT_INTEGER:
             return _number(6, (value << 1) ^ (value >> 63))
         case float():
             return _varint(3 << 3 | 1) + struct.pack("<d", value)
