@@ -3,6 +3,7 @@
 from hasat.budget import Quota, Upstream, declare, read_quotas
 from hasat.settings import Settings
 from hasat.source.installed import active_sources
+from hasat.source.parts import upstreams_of
 from hasat.store import Store
 
 
@@ -11,7 +12,7 @@ def declared_upstreams(settings: Settings) -> tuple[Upstream, ...]:
     return tuple(
         upstream
         for source in active_sources(settings)
-        for upstream in source.all_upstreams(settings)
+        for upstream in upstreams_of(source, settings)
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -404,6 +405,15 @@ async def test_keys_are_requested_oldest_first_within_the_budget(
         assert paths == [0, 1, 2, 3, 4, 5, 6, 0]
         assert await sent(store) == 8
     assert await mirror(store) == by_key(shop.content)
+
+
+@pytest.mark.parametrize("key", [".", "..", "a/../b", "ğ ?%#&/"])
+async def test_a_key_is_one_part_of_the_path(key: str, store: Store, settings: Settings) -> None:
+    async with shop_open(Shop(price_list(1))) as server:
+        job = Job(store, settings, per_key(server, keys=lambda _: [key]))
+        assert (await job.run()).detail == {"empty": 1}
+        [request] = server.received
+        assert unquote(request.path) == f"/toys/{key}"
 
 
 async def test_fresh_keys_are_not_requested_again(store: Store, settings: Settings) -> None:

@@ -55,6 +55,7 @@ from hasat.jobs import Catalogue
 from hasat.messages import msg
 from hasat.settings import Settings
 from hasat.source import Source
+from hasat.source.parts import load_part
 from hasat.store import Store
 
 _DESCRIPTION = (
@@ -107,7 +108,7 @@ def create_app(
     _check_names(app, sources)
     for source in sources:
         files = map(archive_router, source.datasets)
-        own = source.routers()
+        own = load_part(source, source.routers) or ()
         app.state.invalid_input.declare(source, own)
         for router in (*map(feed_router, source.datasets), *files, *own):
             app.include_router(router, prefix="/api/v1", dependencies=checked)

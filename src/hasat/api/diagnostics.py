@@ -6,10 +6,12 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from hasat.api.authentication import check_authentication_configured
+from hasat.api.health import source_report
 from hasat.deliver.jetstream_state import REMEDY, describe_degraded, load_stream_states
 from hasat.errors import HasatError
 from hasat.extras import EXTRAS, explain_install, explain_missing, is_installed
@@ -18,8 +20,15 @@ from hasat.jobs.recovery import find_blockages
 from hasat.messages import join, msg
 from hasat.receipts.ledger import BrokenChainError, listed_keys, verify_chain
 from hasat.settings import Settings
-from hasat.source import Source
-from hasat.source.installed import installed_sources, missing_configuration, missing_extras
+from hasat.source import Source, ToolContext
+from hasat.source.installed import (
+    active_sources,
+    installed_sources,
+    is_active,
+    missing_configuration,
+    missing_extras,
+)
+from hasat.source.parts import broken_parts, part_problem, settings_problem
 from hasat.store import Store
 from hasat.store.home import free_bytes, is_shared, mount_of
 from hasat.telemetry import SWITCHES, is_wanted
@@ -29,6 +38,7 @@ Grade = Literal["ok", "warning", "failure"]
 _CHECKED_RECEIPTS = 1_000
 _MIN_FREE_BYTES = 2_000_000_000
 _MAX_SKEW_SECONDS = 5.0
+_SOURCE_REMEDY = msg("Update or uninstall its package.")
 
 
 @dataclass(frozen=True)
@@ -45,23 +55,23 @@ def check_machine(settings: Settings) -> list[Finding]:
     """Check the settings, the home folder and the disks."""
     return [
         _settings(settings),
-        *_broken_sources(),
+        *_broken_sources(settings),
         *_extras(settings),
         _home(settings),
         *_disks(settings),
     ]
 
 
-def _broken_sources() -> list[Finding]:
-    return [
-        Finding(
-            "source",
-            "failure",
-            msg("The source {name} cannot be loaded: {reason}", name=one.name, reason=one.reason),
-            msg("Update or uninstall its package."),
-        )
-        for one in installed_sources().broken
+def _broken_sources(settings: Settings) -> list[Finding]:
+    """Report sources that cannot be loaded, and parts of the others."""
+    problems = [
+        *(
+            msg("The source {name} cannot be loaded: {reason}", name=one.name, reason=one.reason)
+            for one in installed_sources().broken
+        ),
+        *(problem for source in active_sources(settings) for problem in broken_parts(source)),
     ]
+    return [Finding("source", "failure", problem, _SOURCE_REMEDY) for problem in problems]
 
 
 def _extras(settings: Settings) -> list[Finding]:
@@ -170,11 +180,17 @@ async def check_database(
         else:
             found.append(Finding("nats", "ok", msg("NATS is up to date")))
     for source in sources:
+        if is_active(source, settings) and (problem := settings_problem(source, settings)):
+            found.append(Finding(source.name, "failure", problem, _SOURCE_REMEDY))
+            continue
         if lacking := missing_configuration(source, settings):
             found.append(Finding(source.name, "ok", msg("Not configured: {why}", why=lacking)))
             continue
-        report = {} if source.status is None else await source.status(store, settings)
+        report = await source_report(source, store, settings)
         remarks = report.get("remarks", [])
+        context = ToolContext(store, settings, Catalogue.of(source.all_jobs, settings))
+        if problem := part_problem(source, msg("tools"), partial(source.tools, context)):
+            found.append(Finding(source.name, "failure", problem, _SOURCE_REMEDY))
         found += [Finding(source.name, "warning", text) for text in remarks]
         if not remarks:
             found.append(Finding(source.name, "ok", await _records(store, source)))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 import psycopg
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter
 from starlette.responses import Response
 
 from hasat.api.problems import hide_database_details
@@ -21,8 +21,9 @@ from hasat.http.routes import Exchange, SettingsDep, StoreDep, declare_responses
 from hasat.jobs.recovery import find_blockages
 from hasat.messages import msg
 from hasat.settings import Settings
-from hasat.source import Source
+from hasat.source import Source, StatusHook
 from hasat.source.installed import is_active, missing_configuration
+from hasat.source.parts import explain
 from hasat.store import Store
 from hasat.store.migrate import known_migrations
 from hasat.store.store import connect
@@ -63,11 +64,34 @@ async def source_report(source: Source, store: Store, settings: Settings) -> Map
     if source.status is None or not is_active(source, settings):
         report: Mapping[str, Any] = {}
     else:
-        report = await source.status(store, settings)
+        report = await _evaluate(source, source.status, store, settings)
     if lacking is None:
         return report
     shown = {name: part for name, part in report.items() if name not in ("checks", "remarks")}
     return {**shown, "notConfigured": lacking}
+
+
+async def _evaluate(
+    source: Source, status: StatusHook, store: Store, settings: Settings
+) -> Mapping[str, Any]:
+    """Return the report of a source; one that says so if its function fails."""
+    try:
+        report = await status(store, settings)
+        TypeAdapter(dict[str, Check]).validate_python(report.get("checks", {}))
+        TypeAdapter(list[str]).validate_python(report.get("remarks", []))
+    except (HasatError, psycopg.Error, TimeoutError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a package may fail in any way
+        why = msg(
+            "The status of the source {name} fails: {reason}",
+            name=source.name,
+            reason=explain(error),
+        )
+        return {
+            "checks": {source.name: {"status": "Degraded", "description": why}},
+            "remarks": [why],
+        }
+    return report
 
 
 _TIMEOUT_SECONDS = 3.0

@@ -52,6 +52,7 @@ from hasat.jobs.recovery import MIN_SKIPS, find_blockages
 from hasat.settings import Settings
 from hasat.source import Served, Source, Traffic
 from hasat.source.installed import is_active, missing_configuration
+from hasat.source.parts import explain
 from hasat.store import Store
 from hasat.store.home import free_bytes
 from hasat.store.queries import load_query
@@ -558,14 +559,14 @@ class _Families(Collector):
 
 
 async def _source_metrics(source: Source, store: Store, served: Served) -> Iterable[Metric]:
-    """Return the metrics of a source; none if the database does not respond in time."""
+    """Return the metrics of a source; none if they or the database fail, or take too long."""
     if source.metrics is None:
         return ()
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            return await source.metrics(store, served)
-    except (DatabaseError, psycopg.Error, TimeoutError) as error:
-        log.warning("metrics.source_unreadable", source=source.name, reason=str(error))
+            return [*await source.metrics(store, served)]
+    except Exception as error:  # noqa: BLE001 - a package may fail in any way
+        log.warning("metrics.source_unreadable", source=source.name, reason=explain(error))
         return ()
 
 

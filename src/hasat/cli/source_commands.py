@@ -29,6 +29,7 @@ def source_command(name: str) -> Any:
     still works.
     """
     from hasat.source.installed import installed_sources
+    from hasat.source.parts import explain
 
     installed = installed_sources()
     for broken in installed.broken:
@@ -41,7 +42,7 @@ def source_command(name: str) -> Any:
             except MissingExtraError as error:
                 return _failing(name, error.message, error.remedy)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a package may fail in any way
-                return _failing(name, f"{type(error).__name__}: {error}")
+                return _failing(name, explain(error))
             group.name = name
             return group
     return None

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hasat.sim import Simulation
 from hasat.sim.simulation import Faults
 from hasat.source import Source
 from hasat.source.installed import all_sources
+from hasat.source.parts import load_part
 from hasat.store import Store
 
 RECEIVER_DOWN = range(3, 8)
@@ -89,7 +91,9 @@ class DemoPart:
 def demo_parts() -> Mapping[str, DemoPart]:
     """Return the parts of the installed sources by name, in the order of their first scenes."""
     parts = {
-        source.name: part for source in all_sources() if (part := demo_part(source)) is not None
+        source.name: part
+        for source in all_sources()
+        if (part := load_part(source, partial(demo_part, source))) is not None
     }
     return dict(sorted(parts.items(), key=lambda one: _first_minute(one[1].scenes)))
 

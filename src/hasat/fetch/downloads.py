@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 import httpx2
@@ -62,7 +63,7 @@ class Download:
 
 @dataclass(frozen=True)
 class DownloadedFile:
-    """A complete download; `facts` are its address and validators."""
+    """A complete download; `facts` are the SHA-256 of its address, and its validators."""
 
     path: Path
     is_new: bool
@@ -342,7 +343,8 @@ class _PartialFile:
 
     def _facts_of(self, response: httpx2.Response) -> Facts:
         found = {
-            "url": self._download.url,
+            # An address may contain a key.
+            "url": sha256(self._download.url.encode()).hexdigest(),
             "etag": response.headers.get("etag"),
             "modified": response.headers.get("last-modified"),
             "length": response.headers.get("content-length"),
@@ -355,7 +357,8 @@ class _PartialFile:
             facts: dict[str, str] = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError):
             return None
-        return facts if facts.get("url") == self._download.url else None
+        address = sha256(self._download.url.encode()).hexdigest()
+        return facts if facts.get("url") == address else None
 
     def _reporting_full_disk(self) -> AbstractContextManager[None]:
         return explaining_disk_full(self._download.title, self._target.parent)

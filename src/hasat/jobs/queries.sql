@@ -186,6 +186,13 @@ SELECT
 -- Let one caller at a time decide whether to queue a run of a job, until its transaction ends.
 SELECT pg_advisory_xact_lock(hashtextextended('hasat.jobs.queue:' || %(job)s, 0));
 
+-- name: open_approval
+-- Return the queued or running run that applies a hold.
+SELECT id FROM jobs.run
+ WHERE job = %(job)s AND state <> 'finished' AND params ->> 'approve' = %(hold)s::text
+ ORDER BY id
+ LIMIT 1;
+
 -- name: queue_put
 -- Add a run to procrastinate's queue; the lock allows one running run per job.
 WITH queued AS (

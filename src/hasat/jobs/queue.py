@@ -121,7 +121,7 @@ async def queue_run(
 
     Without `behind_others`, a job with overlap `skip` is not queued while a run is open:
     AlreadyRunningError names the run. A run that applies a hold is queued for the machine that
-    has its input.
+    has its input; if one is queued or running already, it is returned.
     """
     job = catalogue.get(name)
     # A scheduled run may have had unknown parameters from the settings; so may its repetition.
@@ -136,10 +136,12 @@ async def queue_run(
     async with store.connection() as connection:
         if not behind_others and job.overlap == "skip":
             await _check_not_busy(connection, job)
-        machine = await _machine(connection, given or {})
-        run_id = await enqueue(connection, job, trigger=trigger, params=given, machine=machine)
-        if run_id is not None:
-            await record_run(connection, run_id, job.name, given or {})
+        run_id = None if approving is None else await _open_approval(connection, job, approving)
+        if run_id is None:
+            machine = await _machine(connection, given or {})
+            run_id = await enqueue(connection, job, trigger=trigger, params=given, machine=machine)
+            if run_id is not None:
+                await record_run(connection, run_id, job.name, given or {})
     assert run_id is not None, "only a due time can have been queued before"
     return await get_run(store, run_id)
 
@@ -167,6 +169,16 @@ async def _machine(connection: Connection, params: Mapping[str, Any]) -> str | N
     hold = await waiting_hold(connection, int(params[APPROVE]))
     await record_approver(connection, hold)
     return hold.machine
+
+
+async def _open_approval(connection: Connection, job: Job, hold: int) -> int | None:
+    """Return the queued or running run that applies a hold, if there is one."""
+    await connection.execute(load_query("hasat.jobs", "queue_one_at_a_time"), {"job": job.name})
+    cursor = await connection.execute(
+        load_query("hasat.jobs", "open_approval"), {"job": job.name, "hold": hold}
+    )
+    row = await cursor.fetchone()
+    return None if row is None else int(row[0])
 
 
 async def _check_not_busy(connection: Connection, job: Job) -> None:

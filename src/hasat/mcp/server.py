@@ -31,6 +31,7 @@ from hasat.http.routes import (
 from hasat.mcp.tools import PlatformTools
 from hasat.messages import msg
 from hasat.source import Source, Tool, ToolContext
+from hasat.source.parts import load_part
 from hasat.store import Store
 from hasat.store.audit import Actor, audited, command_actor
 
@@ -53,7 +54,7 @@ class ToolServers:
         self._local_operates = local_operates
         tools = list(PlatformTools(context, sources).all())
         for source in sources:
-            tools += source.tools(context)
+            tools += load_part(source, functools.partial(source.tools, context)) or ()
         reads = [tool for tool in tools if tool.access == "read"]
         self.reading = _Server("hasat", context.store, reads, refused=tools)
         self.operating = _Server("hasat-operating", context.store, tools)

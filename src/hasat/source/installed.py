@@ -20,6 +20,7 @@ from hasat.settings import Settings
 from hasat.settings.events import PLATFORM_KINDS
 from hasat.settings.plugins import BrokenSource, Plugins, load_plugins
 from hasat.source.contract import Source
+from hasat.source.parts import explain, load_part, settings_problem
 
 if TYPE_CHECKING:
     from hasat.sim import Simulator
@@ -46,8 +47,8 @@ def all_rebuilds() -> Mapping[str, tuple[Dataset, Rebuild]]:
 
 def all_simulators() -> "Mapping[str, Simulator]":
     """Return every simulator of this installation by name."""
-    found = [source.simulator() for source in all_sources() if source.simulator]
-    return {simulator.name: simulator for simulator in found}
+    found = [load_part(source, source.simulator) for source in all_sources()]
+    return {simulator.name: simulator for simulator in found if simulator is not None}
 
 
 def simulator_named(name: str) -> "Simulator":
@@ -93,7 +94,7 @@ def missing_configuration(source: Source, settings: Settings) -> str | None:
         return msg("{name} is not one of the active sources (HASAT_SOURCES).", name=source.name)
     if source.extra is not None and not is_installed(source.extra):
         return join((explain_missing(source.extra, source.name), explain_install(source.extra)))
-    return source.lacks(settings) if source.lacks is not None else None
+    return _lacking(source, settings)
 
 
 def missing_extras(settings: Settings) -> Mapping[str, str]:
@@ -105,9 +106,16 @@ def missing_extras(settings: Settings) -> Mapping[str, str]:
         source.name: source.extra
         for source in active_sources(settings)
         if source.extra is not None
-        and (source.name in settings.sources or source.lacks is None or not source.lacks(settings))
+        and (source.name in settings.sources or not _lacking(source, settings))
     }
     return {what: extra for what, extra in needed.items() if not is_installed(extra)}
+
+
+def _lacking(source: Source, settings: Settings) -> str | None:
+    """Return the setting that a source lacks, or why it cannot say."""
+    if problem := settings_problem(source, settings):
+        return problem
+    return source.lacks(settings) if source.lacks is not None else None
 
 
 def check_platform_extras(settings: Settings) -> None:
@@ -132,18 +140,28 @@ def installed_sources() -> Installed:
 
 @cache
 def _installed(plugins: Plugins) -> Installed:
-    sources = [source for source in plugins.sources if isinstance(source, Source)]
-    broken = [
-        BrokenSource(source.name, msg("{value} is not a Source.", value=repr(source)))
-        for source in plugins.sources
-        if not isinstance(source, Source)
-    ]
+    sources: list[Source] = []
+    broken: list[BrokenSource] = []
+    for found in plugins.sources:
+        try:
+            sources.append(_usable(found))
+        except Exception as error:  # noqa: BLE001 - a package may fail in any way
+            broken.append(BrokenSource(found.name, explain(error)))
     check_collisions(sources)
     for source in sources:
         if source.translations is not None:
             add_translations(source.name, source.translations)
     usable = tuple(_without_missing_extra(source) for source in sources)
     return Installed(usable, (*plugins.broken, *broken))
+
+
+def _usable(found: object) -> Source:
+    """Return a source; raise if it is none, or if its declarations cannot be evaluated."""
+    if not isinstance(found, Source):
+        raise TypeError(msg("{value} is not a Source.", value=repr(found)))
+    # Each of these is evaluated by every command.
+    _ = found.all_jobs, found.rebuilds, found.migration_set
+    return found
 
 
 def _without_missing_extra(source: Source) -> Source:

@@ -205,7 +205,7 @@ class _Refresh:
         await self._context.progress(len(due), len(due))
 
     async def _fetch(self, key: str) -> FetchResult:
-        path = self._strategy.path.replace("{key}", quote(key, safe=""))
+        path = self._path(key)
         before = self._fetcher.sent
         try:
             return await self._fetcher.fetch(
@@ -215,6 +215,13 @@ class _Refresh:
         finally:
             self._context.count_requests(self._fetcher.sent - before)
 
+    def _path(self, key: str) -> str:
+        quoted = quote(key, safe="")
+        if key in (".", ".."):
+            # Clients resolve these as folders, which would be another path of the upstream.
+            quoted = quoted.replace(".", "%2E")
+        return self._strategy.path.replace("{key}", quoted)
+
     async def _receive(self, key: str, result: FetchResult) -> None:
         """Store a response, then what it means for the record."""
         outcome = result.verdict.outcome
@@ -223,7 +230,7 @@ class _Refresh:
             await self._note(key, outcome)
             return
         dataset, run = self._dataset, self._context.run_id
-        path = self._strategy.path.replace("{key}", quote(key, safe=""))
+        path = self._path(key)
         raw = RawRequest(dataset.source, dataset.name, path, key, response.status, response.headers)
         async with self._context.store.connection() as conn:
             number = await store_body(conn, raw, response.body, run=run)

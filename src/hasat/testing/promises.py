@@ -32,6 +32,7 @@ from hasat.settings.reference import reference, shown_values
 from hasat.settings.tree import Leaf, leaves
 from hasat.source import Source, ToolContext
 from hasat.source.installed import check_collisions, installed_sources
+from hasat.source.parts import broken_parts
 from hasat.testing.http import app_client, undocumented_operations
 from hasat.testing.mirror import Mirror, open_mirror
 from hasat.web.site import build_site
@@ -85,6 +86,9 @@ class Conformance:
         installed = installed_sources()
         assert self.source.name in {one.name for one in installed.sources}, installed.broken
         check_collisions(installed.sources)
+
+    def test_every_part_can_be_loaded(self) -> None:
+        assert broken_parts(self.source) == []
 
     def test_every_setting_is_documented(self) -> None:
         missing = [leaf.key for leaf in self._settings() if not leaf.field.description]

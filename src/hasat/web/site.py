@@ -13,6 +13,7 @@ from hasat.pages import Action, NavigationEntry, Page
 from hasat.settings import Settings
 from hasat.source import Source
 from hasat.source.installed import is_active
+from hasat.source.parts import load_part
 from hasat.web.labels import LABELS
 from hasat.web.pages import ACTIONS, NAVIGATION, PAGES
 
@@ -74,9 +75,8 @@ def build_site(sources: Sequence[Source], settings: Settings | None = None) -> S
     lists: dict[str, str] = {}
     for source in sources:
         labels["action"] |= source.actions
-        if source.pages is None:
+        if (own := load_part(source, source.pages)) is None:
             continue
-        own = source.pages()
         pages += [replace(page, name=f"{source.name}/{page.name}") for page in own.pages]
         actions += own.actions
         navigation += own.navigation

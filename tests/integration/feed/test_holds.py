@@ -266,6 +266,16 @@ async def test_the_api_lists_and_decides_holds(shop: Shop, client: httpx2.AsyncC
     assert shop.stored() == []
 
 
+async def test_approvals_of_one_hold_at_the_same_time_are_one_run(
+    shop: Shop, client: httpx2.AsyncClient
+) -> None:
+    held = await shop.publish(40)
+    path = f"/api/v1/holds/{held.id}/approve"
+    answers = await asyncio.gather(*(client.post(path) for _ in range(5)))
+    assert [one.status_code for one in answers] == [202] * 5
+    assert len({one.json()["id"] for one in answers}) == 1
+
+
 async def test_a_job_does_not_accept_an_approval_as_a_parameter(
     shop: Shop, client: httpx2.AsyncClient
 ) -> None:

@@ -81,6 +81,12 @@ async def publishing(
         yield Case(server, budget, folder)
 
 
+async def ledger_addresses(store: Store) -> list[str]:
+    async with store.connection() as conn:
+        cursor = await conn.execute("SELECT endpoint FROM budget.request")
+        return [endpoint for (endpoint,) in await cursor.fetchall()]
+
+
 async def ledger(store: Store) -> list[str]:
     async with store.connection() as conn:
         cursor = await conn.execute("SELECT outcome FROM budget.request ORDER BY id")
@@ -96,6 +102,16 @@ async def test_an_unchanged_list_is_not_transferred_again(store: Store, tmp_path
         assert await case.fetch()
         assert case.target.read_bytes() == NEWER
     assert await ledger(store) == ["ok", "ok", "ok"]
+
+
+async def test_a_key_in_the_address_is_not_stored(store: Store, tmp_path: Path) -> None:
+    async with publishing(store, tmp_path, Publisher()) as case:
+        assert await case.fetch("/list?token=s3cr3t")
+        assert not await case.fetch("/list?token=s3cr3t")
+        assert await case.fetch("/list?token=another"), "the list of another address"
+    for file in tmp_path.rglob("*.json"):
+        assert "s3cr3t" not in file.read_text("utf-8")
+    assert "s3cr3t" not in str(await ledger_addresses(store))
 
 
 async def test_a_cut_download_is_resumed_and_both_requests_are_in_the_ledger(

@@ -13,6 +13,7 @@ from hasat.feed.dataset import Dataset
 from hasat.feed.records import Row, find_record, list_records, parse_selection
 from hasat.jobs.runs import get_run
 from hasat.pages import Page, PageRequest
+from hasat.source.parts import load_part
 
 _MAX_RECORDS = 5
 
@@ -88,8 +89,8 @@ async def search(request: PageRequest) -> SearchPage:
         [
             Link(label, f"{path}{quote(query)}")
             for source in context.sources
-            if source.pages is not None and unrestricted
-            for label, path in source.pages().searches.items()
+            if unrestricted and (pages := load_part(source, source.pages)) is not None
+            for label, path in pages.searches.items()
         ],
     )
 
