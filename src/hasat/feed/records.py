@@ -7,12 +7,14 @@ in the pages exactly once, whatever runs commit between two of them.
 import binascii
 import json
 import math
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal, NamedTuple
 
+import psycopg
 from psycopg import AsyncConnection, sql
 
 from hasat.clock import parse_local_time
@@ -26,6 +28,7 @@ from hasat.store.queries import load_query
 Comparison = Literal["", "gte", "lte", "prefix"]
 _MAX_INTEGER = 2**63
 _CHECK = 4
+_NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
 
 
 class Row(NamedTuple):
@@ -84,6 +87,8 @@ class Place:
             if binascii.crc32(raw[_CHECK:]).to_bytes(_CHECK, "big") != raw[:_CHECK]:
                 raise ValueError(text)
             fingerprint, value, key = json.loads(raw[_CHECK:])
+            if not (_is_text(key) and (value is None or _is_text(value))):
+                raise ValueError(text)
         except (ValueError, TypeError) as error:
             raise _foreign_cursor() from error
         if fingerprint != selection.fingerprint(dataset):
@@ -152,6 +157,8 @@ def parse_selection(
 
 def _parse_value(name: str, column: Column, text: str) -> Any:
     try:
+        if column.type in ("integer", "number") and not _NUMBER.fullmatch(text):
+            raise ValueError(text)
         match column.type:
             case "integer":
                 number = int(text)
@@ -169,7 +176,7 @@ def _parse_value(name: str, column: Column, text: str) -> Any:
             case "timestamp":
                 return parse_local_time(text)
             case _:
-                if "\0" in text or (not text.isascii() and _has_surrogate(text)):
+                if not _is_text(text):
                     raise ValueError(text)
                 return text
     except (ValueError, KeyError) as error:
@@ -180,12 +187,18 @@ def _parse_value(name: str, column: Column, text: str) -> Any:
                 text=text[:60],
                 type=column.type,
             ),
-            remedy=msg("Write dates and times as in 2026-02-19 and 2026-02-19T10:00:00."),
+            remedy=msg(
+                "Write numbers as in 12.5, dates and times as in 2026-02-19 and "
+                "2026-02-19T10:00:00, and true or false."
+            ),
         ) from error
 
 
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= letter <= "\udfff" for letter in text)
+def _is_text(value: object) -> bool:
+    """Return whether PostgreSQL can store a value as text."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 async def list_records(
@@ -200,6 +213,22 @@ async def list_records(
 
     Run it in one snapshot: values and nulls are read one after the other.
     """
+    try:
+        return await _list_pages(conn, dataset, selection, limit, after)
+    except psycopg.DataError as error:
+        if after is None:
+            raise
+        # Nobody got this cursor from us: its value is not of the column's type.
+        raise _foreign_cursor() from error
+
+
+async def _list_pages(
+    conn: AsyncConnection[Any],
+    dataset: Dataset,
+    selection: Selection,
+    limit: int,
+    after: Place | None,
+) -> list[Row]:
     conditions, values = _conditions(selection.filters)
     order = selection.sort.sorted("m")
     direction = sql.SQL("DESC" if selection.descending else "ASC")

@@ -17,6 +17,7 @@ from hasat.api.app import create_app
 from hasat.clock import local_time
 from hasat.feed.columns import Column
 from hasat.feed.dataset import Dataset
+from hasat.feed.records import Place, parse_selection
 from hasat.jobs import Catalogue
 from hasat.settings import Settings
 from hasat.source import Source
@@ -109,6 +110,7 @@ async def test_a_list_is_filtered_by_columns_of_every_type(
         ({"sort": "piecs"}, "pieces"),
         ({"pieces": "many"}, "integer"),
         ({"pieces": str(2**70)}, "integer"),
+        ({"pieces": "1_0"}, "integer"),
         ({"price": "nan"}, "number"),
         ({"made_on": "2026-02-30"}, "date"),
         ({"title": "a\0b"}, "text"),
@@ -132,6 +134,27 @@ async def test_a_cursor_of_another_list_is_refused(
     assert await keys(client, limit=1, title="x", after=after) == ["b"]
     answer = await client.get("/api/v1/kites", params={"after": after, "title": "y"})
     assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("sort", "value", "key"),
+    [
+        ("pieces", "many", "a"),
+        ("pieces", [1], "a"),
+        ("pieces", str(2**70), "a"),
+        ("made_on", "9999999-01-01", "a"),
+        ("title", "\ud800", "a"),
+        ("key", None, 5),
+        ("key", None, "a\0b"),
+    ],
+)
+async def test_a_forged_cursor_is_refused(
+    client: httpx2.AsyncClient, store: Store, sort: str, value: Any, key: Any
+) -> None:
+    await commit(store, {key: kite() for key in "abc"})
+    after = Place(value, key).cursor(KITES, parse_selection(KITES, {}, sort))
+    answer = await client.get("/api/v1/kites", params={"after": after, "sort": sort})
+    assert (answer.status_code, "cursor" in answer.json()["detail"]) == (400, True)
 
 
 @pytest.mark.parametrize("sort", ["key", "-key", "pieces", "-pieces", "title", "-price", "sold"])
