@@ -21,6 +21,7 @@ from support.installed import installed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
+BLOCK = re.compile(r'(?ms)^```python title="numbers.py"\n(.*?)^```$')
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "source.md"
 
 
@@ -28,7 +29,7 @@ def documented_sources() -> list[Source]:
     """Return the sources of the page; the later ones continue the earlier ones."""
     namespace: dict[str, Any] = {}
     found = []
-    for text in re.findall(r"(?ms)^```python executed\n(.*?)^```$", PAGE.read_text("utf-8")):
+    for text in BLOCK.findall(PAGE.read_text("utf-8")):
         exec(text, namespace)  # noqa: S102 - it is a page of this repository
         found.append(namespace["SOURCE"])
     return found
