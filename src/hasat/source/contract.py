@@ -1,5 +1,6 @@
 """The contract: everything that a source declares."""
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from hasat.http.routes import Access
     from hasat.pages import SourcePages
     from hasat.sim import Simulator
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+"""Names are parts of variables, file names, commands and addresses."""
 
 
 def lazy(reference: str) -> Callable[..., Any]:
@@ -188,6 +193,8 @@ class Source:
     """Its part of `hasat demo`, loaded on demand."""
 
     def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name!r} cannot be the name of a source; use a-z, 0-9 and _.")
         if self.extra is not None and self.extra not in EXTRAS:
             raise ValueError(f"Hasat has no extra named {self.extra!r}.")
         names = [dataset.name for dataset in self.datasets]

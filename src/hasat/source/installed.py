@@ -30,9 +30,10 @@ RESERVED_NAMES = frozenset(
         *("archive", "audit", "config", "db", "demo", "doctor", "holds", "jobs", "keys", "mcp"),
         *("quota", "rebuild", "receipt", "replica", "serve", "sim", "source", "up"),
         *("watchlists", "webhooks", "worker"),
+        "platform",
     }
 )
-"""The commands of the platform; a source is a command too and cannot have one of these names."""
+"""The commands of the platform, and the name of its migrations, which a source cannot have."""
 
 
 def all_datasets() -> Sequence[Dataset]:
@@ -198,7 +199,7 @@ def check_collisions(sources: Sequence[Source]) -> None:
     if reserved := sorted(source.name for source in sources if source.name in RESERVED_NAMES):
         raise SettingsError(
             msg(
-                "A source is named {names}, which is a command of Hasat.",
+                "A source is named {names}, a name that Hasat uses itself.",
                 names=", ".join(reserved),
             ),
             remedy=_COLLISION_REMEDY,

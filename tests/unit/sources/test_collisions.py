@@ -44,7 +44,7 @@ BELLS = Source(
             Source("chimes", "", events=(EventKind("DatasetChanged", ""),)),
             "event is named",
         ),
-        (Source("holds", ""), "named holds, which is a command"),
+        (Source("holds", ""), "named holds, a name that Hasat uses"),
     ],
 )
 def test_a_name_that_is_used_twice_is_an_error(other: Source, collision: str) -> None:
@@ -82,6 +82,17 @@ def test_a_route_of_two_sources_is_an_error(path: str) -> None:
     _app(bells)
     with pytest.raises(SettingsError, match="More than one source has the route GET"):
         _app(bells, Source("chimes", "", routers=lambda: (_router(path),)))
+
+
+@pytest.mark.parametrize("name", ["", "Bells", "church bells", "bells-2", "2bells", "../bells"])
+def test_a_name_that_is_no_identifier_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be the name of a source"):
+        Source(name, "Bells")
+
+
+def test_the_name_of_the_platform_is_refused() -> None:
+    with pytest.raises(SettingsError, match="a name that Hasat uses itself"):
+        check_collisions([Source("platform", "Bells")])
 
 
 @pytest.mark.parametrize(
