@@ -18,12 +18,17 @@ from hasat.store.session import Session, check
 
 TextRow = tuple[bytes | None, ...]
 
+# PostgreSQL would plan a statement with an array for each execution, which takes longer than the
+# execution. A plan that is kept must not be one for the few rows that a table had at first.
+_SETTINGS = b"SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off"
+
 
 class Reader:
     """Runs one statement after the other on the only connection of a pool.
 
-    The pool opens with the first statement. Behind a pooler such as PgBouncer a statement is a
-    transaction of its own, because only that has time-outs there and nothing can be prepared.
+    They are for rows that an index finds: sequential scans are avoided. The pool opens with the
+    first statement. Behind a pooler such as PgBouncer a statement is a transaction of its own,
+    because only that has time-outs there and nothing can be prepared.
     """
 
     def __init__(self, pool: AsyncConnectionPool[Session]) -> None:
@@ -91,6 +96,10 @@ class Reader:
             await self._pool.open()
         self._session = session = await self._pool.getconn()
         self._prepared.clear()
+        if session.is_direct:
+            with session.in_autocommit():
+                session.pgconn.send_query(_SETTINGS)
+                await _result(session)
         return session
 
     async def _release(self) -> None:
@@ -100,9 +109,9 @@ class Reader:
 
 
 async def _result(session: Session) -> pq.abc.PGresult:
-    """Return the result of what was sent; raise its error."""
+    """Return the last result of what was sent; raise its error."""
     result: pq.abc.PGresult
-    [result] = await session.wait(generators.execute(session.pgconn))
+    *_, result = await session.wait(generators.execute(session.pgconn))
     if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
         raise psycopg.errors.error_from_result(result, encoding=session.pgconn._encoding)
     return result

@@ -27,6 +27,22 @@ async def test_a_statement_is_prepared_once(store: Store) -> None:
     assert await store.read_texts(PREPARED, ()) == [(b"2",)]
 
 
+async def test_a_statement_is_planned_once_also_on_a_new_connection(store: Store) -> None:
+    statement = b"SELECT oid::text FROM pg_class WHERE oid = ANY ($1::oid[])"
+    for _ in range(2):
+        for number in range(8):
+            await store.read_texts(statement, (b"{%d}" % number,))
+        [(pid, plans)] = await store.read_texts(
+            b"SELECT pg_backend_pid()::text, sum(custom_plans)::text"
+            b" FROM pg_prepared_statements WHERE statement LIKE '%oid = ANY%'",
+            (),
+        )
+        assert pid is not None
+        assert plans == b"0"
+        async with store.connection() as conn:
+            await conn.execute("SELECT pg_terminate_backend(%s, 5000)", [int(pid)])
+
+
 async def test_a_statement_that_fails_spoils_no_other(store: Store) -> None:
     for _ in range(2):
         with pytest.raises(psycopg.errors.DivisionByZero):
@@ -50,7 +66,8 @@ async def test_a_cancelled_statement_ends_and_the_next_one_works(store: Store) -
         running = False
         while not running:
             cursor = await conn.execute(
-                "SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE %s",
+                "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+                " AND state = 'active' AND query LIKE %s",
                 ["SELECT pg_sleep(600)%"],
             )
             running = cursor.rowcount == 1
