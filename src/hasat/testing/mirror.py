@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 from fastapi import FastAPI
+from psycopg.abc import QueryNoTemplate
 from starlette.types import Receive, Scope, Send
 
 from hasat.api.app import create_app
@@ -169,7 +170,7 @@ class Mirror:
         async with self.store.connection() as conn:
             return await (await conn.execute(query, [names])).fetchall()
 
-    async def value(self, query: str, *values: Any) -> Any:
+    async def value(self, query: QueryNoTemplate, *values: Any) -> Any:
         """Return the only value of a query."""
         async with self.store.connection() as conn:
             row = await (await conn.execute(query, values)).fetchone()

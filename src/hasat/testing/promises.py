@@ -161,11 +161,16 @@ class Conformance:
                     assert response.content, path
 
     async def test_its_pages_are_shown_in_every_language(self, mirror: Mirror) -> None:
+        site = build_site([self.source])
+        of_records = {address.partition("?")[0] for address in site.records.values()}
         own = self.source.pages().pages if self.source.pages else ()
-        paths = [page.path for page in own if "{" not in page.path]
+        paths = [page.path for page in own if "{" not in page.path and page.path not in of_records]
         paths += ["/", "/quota", "/doctor"]
         for dataset in self.source.datasets:
             paths += [f"/{page}?dataset={dataset.name}" for page in ("changes", "records")]
+            query = sql.SQL("SELECT min(key) FROM {}").format(dataset.table)
+            if (key := await mirror.value(query)) is not None:
+                paths.append(site.record_address(dataset.name, key))
         await self._check_pages(mirror, [*paths, *(f"/runs/{run.id}" for run in mirror.first)])
 
     async def test_it_is_healthy(self, mirror: Mirror) -> None:
