@@ -39,7 +39,12 @@ def run_hasat(
             timeout=timeout,
             check=False,
         )
-    request = {"words": words, "environ": dict(environ), "cwd": str(cwd or Path.cwd())}
+    request = {
+        "words": words,
+        "environ": dict(environ),
+        "cwd": str(cwd or Path.cwd()),
+        "umask": _umask(),
+    }
     with (
         tempfile.TemporaryFile("w+") as out,
         tempfile.TemporaryFile("w+") as err,
@@ -59,6 +64,13 @@ def run_hasat(
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(["hasat", *words], code, out.read(), err.read())
+
+
+def _umask() -> int:
+    """Return the mask of this process, which a program that it starts would inherit."""
+    # Reading it with `os.umask` would change it for a moment, for all threads.
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("\nUmask:")[2].split()[0], 8)
 
 
 def _path(environ: Mapping[str, str]) -> str:
@@ -155,6 +167,7 @@ def _become(request: dict[str, Any]) -> NoReturn:
     os.environ.update(request["environ"])
     time.tzset()
     os.chdir(request["cwd"])
+    os.umask(request["umask"])
     main = import_module("hasat.__main__")
     # Processes that the command starts by `multiprocessing` import it again.
     sys.modules["__main__"] = main

@@ -507,7 +507,7 @@ async def test_the_page_shows_filters_and_pages(client: httpx2.AsyncClient, stor
     older = first["olderThan"]
     second = (await client.get(f"/audit.json?actor=ops&before={older}")).json()
     assert (len(second["records"]), second["olderThan"]) == (10, None)
-    assert "No results" in (await client.get("/audit?actor=nobody", headers=OWN)).text
+    assert "No action matches." in (await client.get("/audit?actor=nobody", headers=OWN)).text
 
 
 async def test_tools_record_who_calls_them(settings: Settings, store: Store) -> None:

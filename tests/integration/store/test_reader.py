@@ -62,15 +62,14 @@ async def test_a_lost_connection_is_replaced(store: Store) -> None:
 
 async def test_a_cancelled_statement_ends_and_the_next_one_works(store: Store) -> None:
     pending = asyncio.create_task(store.read_texts(b"SELECT pg_sleep(600)::text", ()))
-    async with store.connection() as conn:
-        running = False
-        while not running:
-            cursor = await conn.execute(
-                "SELECT FROM pg_stat_activity WHERE datname = current_database()"
-                " AND state = 'active' AND query LIKE %s",
-                ["SELECT pg_sleep(600)%"],
-            )
-            running = cursor.rowcount == 1
+    # Each look is a transaction of its own: one transaction sees one state of the activity.
+    running = (
+        "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+        " AND state = 'active' AND query LIKE 'SELECT pg_sleep(600)%'"
+    )
+    async with asyncio.timeout(60):
+        while not await store.read(running):
+            pass
     pending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await pending

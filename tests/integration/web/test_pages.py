@@ -30,6 +30,7 @@ from hasat.web.site import build_site
 from support import feed_toys
 from support.complete_app import complete_app
 from support.gib_lists import by_identifier, taxpayer_body
+from support.parcels import NEIGHBOURHOOD, publish_features, street
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_server]
 
@@ -40,6 +41,7 @@ PATHS = {
     "/watchlists/{name}": "/watchlists/mine",
     "/runs/{run}": "/runs/1",
     "/changes/record": "/changes/record?dataset=einvoice&key=1234567890",
+    "/parcels/record": f"/parcels/record?key={NEIGHBOURHOOD}/101/1",
     "/football/leagues/{league}/{season}": "/football/leagues/39/2026",
     "/football/matches/{fixture}": "/football/matches/7",
 }
@@ -124,6 +126,7 @@ async def test_every_page_exists_in_both_languages_and_as_json(
 ) -> None:
     match = {"fixture": {"id": 7, "status": {"short": "NS"}}, "league": {"id": 39, "season": 2026}}
     await feed_toys.run(store, {"7": match}, dataset=FOOTBALL["fixtures"])
+    await publish_features(store, street(1))
     answer = await client.get("/api/v1/einvoice/1234567890?receipt=true")
     paths = PATHS | {"/receipts/{id}": f"/receipts/{answer.json()['receipt']['id']}"}
     for page in build_site(all_sources()).pages:

@@ -313,6 +313,7 @@ class MonitoringTools:
             "statuses": list(statuses),
             "now": await self._store.now(),
             "silence": silence,
+            "began": min(silence, timedelta(hours=1)),
             "late": lookback,
             "lookback": lookback,
             "checks": [],
