@@ -9,6 +9,7 @@ rows are the texts that PostgreSQL sends.
 import asyncio
 import time
 from collections.abc import Sequence
+from itertools import count
 
 import psycopg
 from psycopg import generators, pq
@@ -35,6 +36,7 @@ class Reader:
         self._pool = pool
         self._session: Session | None = None
         self._prepared: dict[bytes, bytes] = {}
+        self._numbers = count()
         self._lock = asyncio.Lock()
 
     @property
@@ -76,7 +78,8 @@ class Reader:
     ) -> pq.abc.PGresult:
         name = self._prepared.get(statement)
         if name is None:
-            name = b"hasat_%d" % len(self._prepared)
+            # A number that is not used again: what is cancelled here may be prepared all the same.
+            name = b"hasat_%d" % next(self._numbers)
             session.pgconn.send_prepare(name, statement)
             await _result(session)
             self._prepared[statement] = name

@@ -1,6 +1,7 @@
 """Statements on the connection that is held for lookups."""
 
 import asyncio
+from contextlib import suppress
 
 import psycopg
 import pytest
@@ -74,6 +75,17 @@ async def test_a_cancelled_statement_ends_and_the_next_one_works(store: Store) -
     with pytest.raises(asyncio.CancelledError):
         await pending
     assert await store.read_texts(b"SELECT 1", ()) == [(b"1",)]
+
+
+async def test_statements_cancelled_at_any_moment_spoil_no_other(store: Store) -> None:
+    for turn in range(150):
+        pending = asyncio.create_task(store.read_texts(b"SELECT %d::text" % turn, ()))
+        for _ in range(turn % 30):
+            await asyncio.sleep(0)
+        pending.cancel()
+        with suppress(asyncio.CancelledError):
+            await pending
+        assert await store.read_texts(b"SELECT $1", (b"%d" % turn,)) == [(b"%d" % turn,)]
 
 
 async def test_behind_a_pooler_it_is_a_transaction_with_time_outs(store: Store) -> None:
